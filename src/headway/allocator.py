@@ -1,0 +1,5 @@
+"""stub"""
+
+
+def keep_freed_memory() -> None:
+    """Stub"""

@@ -1,0 +1,40 @@
+"""`headway check`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def command(
+    *,
+    source: Path,
+    target: Path | None = None,
+    test_source: Path | None = None,
+    test_target: Path | None = None,
+    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """Look a corpus over before an hour is spent: lengths, duplicates, empty lines, odd characters, overlap.
+
+    Parameters
+    ----------
+    source
+        Text to learn from, a sentence a line; or both sides in one .tsv or .jsonl. Any file may be .gz.
+    target
+        Its translation, line by line.
+    test_source
+        Text you will test on, to be compared with the corpus.
+    test_target
+        Its translation.
+    json_
+        Print one JSON object.
+    """
+    from headway.cli.terminal import Terminal
+    from headway.data.pairs import Files
+    from headway.data.report import survey
+
+    test = None if test_source is None else Files(test_source, test_target)
+    with Terminal() as screen:
+        report = survey(Files(source, target), test, progress=lambda line: screen.working("reading", line, None))
+    print(json.dumps(report.to_json(), ensure_ascii=False) if json_ else "\n".join(report.lines()))

@@ -1,0 +1,99 @@
+"""`headway demo`."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from headway.errors import FolderError
+
+if TYPE_CHECKING:
+    from headway.data.demos import Demo
+    from headway.recipe import Recipe
+
+
+def command(
+    name: Literal["phrases", "dates"] = "phrases",
+    /,
+    *,
+    out: Path | None = None,
+    seconds: int = 150,
+    again: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Train on a built-in corpus in a few minutes, score it on unseen sentences, translate one and draw its attention.
+
+    Parameters
+    ----------
+    name
+        phrases: French to English; dates: dates in many languages to ISO.
+    out
+        The run folder; runs/demo-NAME by default.
+    seconds
+        The time to train for.
+    again
+        Remove an earlier demo in the run folder first.
+    """
+    folder = out or Path("runs") / f"demo-{name}"
+    if again and (folder / "corpus" / "test.source").is_file():
+        shutil.rmtree(folder)
+    if folder.exists():
+        raise FolderError(f"{folder}: already there; --again begins anew, --out chooses another folder")
+    from headway.assemble import choose_device, train
+    from headway.cli.terminal import Terminal, duration
+    from headway.data.demos import DEMOS
+    from headway.evaluation import score
+    from headway.translator import load
+
+    began = time.monotonic()
+    demo = DEMOS[name]()
+    _write(demo, folder / "corpus")
+    with Terminal() as screen:
+        train(_recipe(folder, seconds), folder, device=choose_device("cpu"), screen=screen)
+        screen.say(f"trained in {duration(time.monotonic() - began)}")
+    translator = load(folder)
+    references = [pair.target for pair in demo.test]
+    outputs = [str(text) for text in translator([pair.source for pair in demo.test])]
+    reached = score(outputs, references)
+    baseline = score([demo.baseline(pair.source) for pair in demo.test], references)
+    shown = translator(demo.example)
+    page = folder / "attention.html"
+    shown.attention.save(page)
+    print(f"{len(demo.test)} sentences never seen in training:")
+    print(f"  model     BLEU {reached['BLEU'].value:6.2f}   exactly right {reached.exact:6.2f} %")
+    print(
+        f"  baseline  BLEU {baseline['BLEU'].value:6.2f}   exactly right {baseline.exact:6.2f} %   ({demo.baseline_name})"
+    )
+    print(f"{demo.example}  ->  {shown}")
+    print(f"attention page: {page}")
+    print(f'more: headway translate {folder}, headway attention {folder} "{demo.example}"')
+
+
+def _write(demo: "Demo", folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for split in ("train", "valid", "test"):
+        pairs = getattr(demo, split)
+        for side in ("source", "target"):
+            text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
+            (folder / f"{split}.{side}").write_text(text, encoding="utf-8")
+
+
+def _recipe(folder: Path, seconds: int) -> "Recipe":
+    from headway.config import validated
+    from headway.recipe import Recipe
+
+    corpus = {
+        f"{prefix}{side}": f"{split}.{side}"
+        for prefix, split in (("", "train"), ("valid_", "valid"))
+        for side in ("source", "target")
+    }
+    tree = {
+        "data": {"folder": str(folder / "corpus"), **corpus},
+        "tokenizer": {"vocabulary": 1000},
+        "model": {"dim": 128, "heads": 4, "hidden": 512, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.05,
+                  "longest": 64},
+        "training": {"time": f"{seconds}s", "batch_tokens": 1024, "learning_rate": 3e-3, "warmup": 200,
+                     "samples": 1, "average": 1, "validation_sentences": 200, "label_smoothing": 0.05},
+    }  # fmt: skip
+    return validated(Recipe, tree, "demo")

@@ -1,0 +1,78 @@
+"""`headway evaluate`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headway.errors import ConfigError
+
+
+def command(
+    system: Path | None = None,
+    /,
+    *,
+    reference: Path,
+    source: Path | None = None,
+    compare: tuple[Path, Path] | None = None,
+    tokenized: Annotated[bool, Parameter(negative="")] = False,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    device: str | None = None,
+) -> None:
+    """Score a model, or outputs in a file, by sacreBLEU and chrF with signatures; or compare two.
+
+    Parameters
+    ----------
+    system
+        A model folder, a run folder, or a file of outputs, one a line.
+    reference
+        The right outputs, one a line.
+    source
+        What a model is to translate.
+    compare
+        Two systems A and B instead of one: paired bootstrap over the same references.
+    tokenized
+        The text is tokenised already: BLEU that splits at blanks alone comes first.
+    beam
+        Hypotheses kept for every sentence.
+    length_penalty
+        How much longer outputs are favoured.
+    json_
+        Print one JSON object.
+    device
+        cpu, cuda or cuda:N; the best there is by default.
+    """
+    if (system is None) == (compare is None):
+        raise ConfigError("give one SYSTEM, or --compare A B")
+    from headway.data.text import read_lines
+    from headway.evaluation import compare as compared
+    from headway.evaluation import score
+
+    given = {"beam": beam, "length_penalty": length_penalty}
+    options = {name: value for name, value in given.items() if value is not None}
+    references = list(read_lines(reference))
+    systems = [system] if system is not None else list(compare or ())
+    outputs = [_outputs(each, source, options, device) for each in systems]
+    found = (
+        score(outputs[0], references, tokenized=tokenized)
+        if compare is None
+        else compared(outputs[0], outputs[1], references)
+    )
+    print(json.dumps(found.to_json(), ensure_ascii=False) if json_ else "\n".join(found.lines()))
+
+
+def _outputs(system: Path, source: Path | None, options: dict[str, int | float], device: str | None) -> list[str]:
+    from headway.data.text import read_lines
+
+    if not system.is_dir():
+        return list(read_lines(system))
+    if source is None:
+        raise ConfigError(f"{system}: is a model; give the text it is to translate by --source")
+    from headway.assemble import choose_device
+    from headway.translator import load
+
+    translator = load(system, device=choose_device(device))
+    return [str(text) for text in translator(list(read_lines(source)), **options)]

@@ -1,0 +1,121 @@
+"""Recipes: TOML in, overrides on top, validated settings out, and back to commented TOML."""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from headway.errors import ConfigError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a recipe; what cannot be read or parsed is a `ConfigError` that names the file."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML recipe") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}; save the recipe as UTF-8") from None
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    if not tree:
+        raise ConfigError(f"{path}: the recipe is empty; 'headway init' writes one to start from")
+    return tree
+
+
+def override(tree: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """Return `tree` with every `a.b=value` laid over it; a value is read as TOML, or taken as text."""
+    result = json.loads(json.dumps(tree))
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        keys = name.strip().split(".")
+        if not equals or not all(keys):
+            raise ConfigError(f"--set {assignment}: not of the form a.b=value")
+        place = result
+        for key in keys[:-1]:
+            place = place.setdefault(key, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"--set {assignment}: {key} holds a value, not a group of settings")
+        place[keys[-1]] = _value(value.strip())
+    return dict(result)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def validated(model: type[Model], tree: Mapping[str, Any], where: str) -> Model:
+    """Build `model` from `tree`, or say in one line which key is wrong, where, and which name was probably meant."""
+    try:
+        return model.model_validate_json(json.dumps(tree, default=str))  # JSON: a list may become a tuple, text a Path
+    except ValidationError as error:
+        problems = [_problem(model, problem) for problem in error.errors()]
+        raise ConfigError(f"{where}: " + "; ".join(problems)) from None
+
+
+def _problem(model: type[BaseModel], problem: Any) -> str:
+    location = [str(part) for part in problem["loc"]]
+    name = ".".join(location) or "recipe"
+    if problem["type"] == "extra_forbidden":
+        known = _fields_at(model, location[:-1])
+        close = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.0)
+        return f"unknown key {name}" + (f"; did you mean {'.'.join([*location[:-1], close[0]])}?" if close else "")
+    if problem["type"] == "missing":
+        return f"{name} is missing"
+    message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    verb = "" if problem["type"] == "value_error" else "should be "
+    given = problem["input"]
+    shown = "" if isinstance(given, dict) else f", not {json.dumps(given, default=str)}"
+    return f"{name}: {verb}{message[0].lower() + message[1:]}{shown}"
+
+
+def _fields_at(model: type[BaseModel], location: list[str]) -> list[str]:
+    for key in location:
+        field = model.model_fields.get(key)
+        kind = field.annotation if field else None
+        options = [kind, *getattr(kind, "__args__", ())]
+        model = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), model)
+    return list(model.model_fields)
+
+
+def write_toml(settings: BaseModel, *, comments: bool = False) -> str:
+    """The settings as TOML; with `comments`, each field's docstring stands above it; None is left out."""
+    return "\n".join(_table(settings, [], comments)).strip() + "\n"
+
+
+def _table(settings: BaseModel, path: list[str], comments: bool) -> list[str]:
+    lines: list[str] = []
+    nested: list[str] = []
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        note = [f"# {line}" for line in (field.description or "").splitlines()] if comments else []
+        if isinstance(value, BaseModel):
+            nested += ["", *note, f"[{'.'.join([*path, name])}]", *_table(value, [*path, name], comments)]
+        elif value is not None:
+            lines += [*note, f"{name} = {_literal(value)}"]
+        elif comments:
+            lines += [*note, f"# {name} ="]
+    return lines + nested
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_literal(item) for item in value) + "]"
+    return json.dumps(str(value), ensure_ascii=False)

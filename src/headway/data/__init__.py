@@ -1,0 +1,1 @@
+"""Text and numbers to batches; knows no model."""

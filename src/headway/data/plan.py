@@ -1,0 +1,220 @@
+"""The plan of an epoch: which pairs make which batch, a function of seed, epoch and lengths alone."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.data.store import TokenStore, abandoned, mapped, release, writing
+from headway.errors import ConfigError, DataError
+
+Layout = Literal["padded", "packed"]
+Integers = NDArray[np.int64]
+
+_VERSION = 1  # part of every plan's name: raised when the same inputs would give another plan
+_RUN = 512  # pairs that stay neighbours on disk, so that a block is read in long stretches
+_BLOCK = 128  # runs sorted together
+_KEPT = 4  # plans left in the folder; any can be computed again
+_INTEGER = np.dtype("<i8")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The batches of one epoch in order; a position in the epoch is one integer."""
+
+    order: Integers
+    """Every pair once, in the order of training."""
+    cuts: Integers
+    """Where each batch starts in `order`, and last where they end."""
+    layout: Layout
+    budget: int
+
+    def __len__(self) -> int:
+        return len(self.cuts) - 1
+
+    def __getitem__(self, position: int) -> Integers:
+        """The pairs of one batch."""
+        if not 0 <= position < len(self):
+            raise IndexError(f"batch {position} of {len(self)}")
+        start, end = self.cuts[position : position + 2]
+        return np.array(self.order[start:end])
+
+
+def plan_epoch(
+    source_lengths: NDArray[np.int32],
+    target_lengths: NDArray[np.int32],
+    *,
+    seed: int,
+    epoch: int,
+    budget: int,
+    layout: Layout,
+    folder: Path,
+) -> Plan:
+    """Compute the plan of an epoch, or reuse it from `folder`.
+
+    `budget` limits the cells of either side of a batch, the start or end symbol of each sentence included. Memory does
+    not grow with the corpus: blocks of runs of neighbouring pairs are sorted and cut one at a time.
+    """
+    if len(source_lengths) == 0:
+        raise DataError("corpus: no pair left to train on; check the files and the length limits")
+    digest = _digest(source_lengths, target_lengths, budget)
+    digest.update(f"{_VERSION} {seed} {epoch} {budget} {layout} {len(source_lengths)}".encode())
+    path = folder / f"plan-{digest.hexdigest()[:32]}"
+    plan = _reopened(path, len(source_lengths), layout, budget)
+    if plan is None:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(path, _blocks(source_lengths, target_lengths, seed, epoch, budget, layout))
+        _prune(folder, path)
+        plan = _reopened(path, len(source_lengths), layout, budget)
+        assert plan is not None, "a plan just written must open"
+    return plan
+
+
+def fill(plan: Plan, store: TokenStore) -> float:
+    """The share of the cells of all batches, both sides together, that hold a token rather than padding."""
+    real = cells = 0
+    for position in range(len(plan)):
+        pairs = plan[position]
+        for lengths in (store.source_lengths, store.target_lengths):
+            sizes = lengths[pairs].astype(np.int64) + 1
+            real += int(sizes.sum())
+            cells += int(sizes.sum() if plan.layout == "packed" else sizes.max() * len(sizes))
+    return real / cells
+
+
+def _digest(source: NDArray[np.int32], target: NDArray[np.int32], budget: int) -> Any:
+    """Start a hash with all lengths, refusing a sentence that no batch can hold."""
+    digest = hashlib.sha256()
+    longest = 0
+    for start in range(0, len(source), _RUN * _BLOCK):
+        for lengths in (source, target):
+            block = np.ascontiguousarray(lengths[start : start + _RUN * _BLOCK], dtype="<i4")
+            digest.update(block.tobytes())
+            longest = max(longest, int(block.max()))
+            release(lengths)
+    if longest + 1 > budget:
+        raise ConfigError(
+            f"batch tokens fewer than the longest sentence: {budget} for one of {longest + 1} with its end symbol; "
+            "raise the batch tokens or lower the length limit"
+        )
+    return digest
+
+
+def _blocks(
+    source: NDArray[np.int32], target: NDArray[np.int32], seed: int, epoch: int, budget: int, layout: Layout
+) -> Iterator[tuple[Integers, Integers]]:
+    """Every block's pairs in the order of training, with the sizes of its batches."""
+    chance = np.random.PCG64(int.from_bytes(hashlib.sha256(f"{seed} {epoch}".encode()).digest(), "big"))
+    runs = _shuffled(-(-len(source) // _RUN), chance)
+    for first in range(0, len(runs), _BLOCK):
+        starts = runs[first : first + _BLOCK] * _RUN
+        pairs = (starts[:, None] + np.arange(_RUN)).ravel()
+        pairs = pairs[pairs < len(source)]
+        pairs = pairs[_shuffled(len(pairs), chance)]
+        sizes = np.stack([source[pairs], target[pairs]]).astype(np.int64) + 1
+        release(source)
+        release(target)
+        if layout == "packed":
+            yield pairs, _cut_packed(sizes, budget)
+        else:
+            order = _by_length(sizes)
+            counts = _cut_padded(sizes[:, order].max(axis=0), budget)
+            yield _batches_shuffled(pairs[order], counts, chance)
+
+
+def _shuffled(count: int, chance: np.random.PCG64) -> Integers:
+    """A random permutation; from raw draws, whose stream numpy promises never to change."""
+    return np.argsort(chance.random_raw(count), kind="stable").astype(np.int64)
+
+
+def _by_length(sizes: Integers) -> Integers:
+    """Order by the longer side, then by how much longer the source is, up and down in turns; ties stay random.
+
+    The difference keeps long sources apart from long targets, so that neither side pads the other; turning round keeps
+    it steady where the longer side grows by one, so that a batch across that step is as full as the others.
+    """
+    longer, difference = sizes.max(axis=0), sizes[0] - sizes[1]
+    return np.lexsort((np.where(longer % 2, difference, -difference), longer))
+
+
+def _cut_padded(sizes: Integers, budget: int) -> Integers:
+    """How many rows each batch takes, when rows times the longest may not exceed the budget; `sizes` ascend."""
+    counts, start = [], 0
+    while start < len(sizes):
+        window = sizes[start : start + budget // int(sizes[start])]
+        cells = window * np.arange(1, len(window) + 1)
+        counts.append(int(np.searchsorted(cells, budget, side="right")))
+        start += counts[-1]
+    return np.array(counts, dtype=np.int64)
+
+
+def _cut_packed(sizes: Integers, budget: int) -> Integers:
+    """How many sentences each batch takes, when the tokens of neither side may exceed the budget."""
+    ends = sizes.cumsum(axis=1)
+    counts, start = [], 0
+    before = np.zeros(2, dtype=np.int64)
+    while start < sizes.shape[1]:
+        stop = min(int(np.searchsorted(ends[side], before[side] + budget, side="right")) for side in (0, 1))
+        counts.append(stop - start)
+        start, before = stop, ends[:, stop - 1]
+    return np.array(counts, dtype=np.int64)
+
+
+def _batches_shuffled(pairs: Integers, counts: Integers, chance: np.random.PCG64) -> tuple[Integers, Integers]:
+    order = _shuffled(len(counts), chance)
+    starts = (counts.cumsum() - counts)[order]
+    counts = counts[order]
+    shift = np.repeat(starts - (counts.cumsum() - counts), counts)
+    return pairs[shift + np.arange(len(pairs))], counts
+
+
+def _write(path: Path, blocks: Iterator[tuple[Integers, Integers]]) -> None:
+    """Write both files under other names and move them into place, the cuts last."""
+    temporary = {suffix: path.with_name(f"{path.name}.{suffix}.tmp-{os.getpid()}") for suffix in ("order", "cuts")}
+    try:
+        with temporary["order"].open("wb") as order, temporary["cuts"].open("wb") as cuts:
+            done = 0
+            cuts.write(np.zeros(1, _INTEGER).tobytes())
+            for pairs, counts in blocks:
+                order.write(pairs.astype(_INTEGER).tobytes())
+                cuts.write((counts.cumsum() + done).astype(_INTEGER).tobytes())
+                done += len(pairs)
+            for file in (order, cuts):
+                file.flush()
+                os.fsync(file.fileno())
+        for suffix, file_path in temporary.items():
+            file_path.replace(f"{path}.{suffix}")
+    finally:
+        for file_path in temporary.values():
+            file_path.unlink(missing_ok=True)
+
+
+def _reopened(path: Path, pairs: int, layout: Layout, budget: int) -> Plan | None:
+    try:
+        order, cuts = (mapped(Path(f"{path}.{suffix}"), _INTEGER) for suffix in ("order", "cuts"))
+    except (OSError, ValueError):
+        return None
+    if len(order) != pairs or len(cuts) < 2 or cuts[-1] != pairs:
+        return None
+    return Plan(order, cuts, layout, budget)
+
+
+def _prune(folder: Path, newest: Path) -> None:
+    """Remove all but the last few plans, and what killed processes left; a plan in use stays readable until closed."""
+    ages: list[tuple[float, Path]] = []
+    for path in folder.glob("plan-*"):
+        with suppress(FileNotFoundError):  # another rank may be pruning as well
+            if ".tmp-" in path.name and abandoned(path.name.rpartition("-")[2]):
+                path.unlink()
+            elif path.suffix == ".cuts" and path.stem != newest.name:
+                ages.append((path.stat().st_mtime, path))
+    for _, path in sorted(ages, reverse=True)[_KEPT - 1 :]:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".order").unlink(missing_ok=True)

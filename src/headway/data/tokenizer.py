@@ -1,0 +1,301 @@
+"""Text to token ids and back: byte-level BPE, characters, words, or an existing tokenizer."""
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import tokenizers
+from pydantic import Field
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from headway.config import Settings
+from headway.errors import ConfigError, DataError
+
+SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
+"""The symbols of a tokenizer we train; their places are their ids."""
+
+LARGEST_FILE = 64 * 2**20
+"""More bytes than any vocabulary needs; a larger file is refused before it is parsed."""
+
+_NAMES = {
+    "padding": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>"),
+    "start": ("<s>", "[CLS]", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>"),
+    "end": ("</s>", "[SEP]", "<eos>", "[EOS]", "<|end_of_text|>", "<|endoftext|>"),
+    "unknown": ("<unk>", "[UNK]", "<UNK>", "<|unk|>"),
+}
+
+
+class TokenizerConfig(Settings):
+    """How text becomes tokens."""
+
+    kind: Literal["bpe", "characters", "words"] = "bpe"
+    """bpe: byte-level subwords, nothing is unknown; characters: one token each; words: split at whitespace."""
+    vocabulary: int | None = Field(default=None, ge=len(SPECIALS) + 1)
+    """Most tokens to learn; unset: chosen from the size of the corpus."""
+    joint: bool = True
+    """One tokenizer for both sides rather than one each."""
+    file: Path | None = None
+    """An existing tokenizer.json, or a sentencepiece .model, to use instead of learning one."""
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Probability of leaving out a merge while training (BPE-dropout, Provilkov et al. 2020)."""
+
+
+class Tokenizer(ABC):
+    """A vocabulary with its control symbols; text never yields a control symbol, whatever it spells."""
+
+    file_name: ClassVar[str]
+    """What the saved file is called in a model folder."""
+
+    def __init__(self, size: int, specials: dict[str, int]) -> None:
+        self.size = size
+        self.padding = specials["padding"]
+        self.start = specials["start"]
+        self.end = specials["end"]
+        self.unknown = specials["unknown"]
+        self._controls = frozenset((self.padding, self.start, self.end)) - {self.unknown}
+        self._silent = self._controls | {self.unknown}
+
+    @staticmethod
+    def train(texts: Iterable[str], config: TokenizerConfig) -> "JsonTokenizer":
+        """Learn a vocabulary; the same texts give the same tokenizer, whatever the number of threads."""
+        return JsonTokenizer(_trained(texts, config))
+
+    @staticmethod
+    def load(path: Path) -> "Tokenizer":
+        """Read a `tokenizer.json` or a sentencepiece `.model`."""
+        content = _content(path)
+        return _sentencepiece(content, path) if path.suffix == ".model" else _json(content, path)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of every text, with no control symbol among them: a text that spells one as a word gets unknown."""
+        try:
+            encoded = self._encode(texts)
+        except (TypeError, UnicodeError):
+            _refuse_surrogates(texts)
+            raise
+        for place, ids in enumerate(encoded):
+            if not self._controls.isdisjoint(ids):
+                encoded[place] = [self.unknown if token in self._controls else token for token in ids]
+        return encoded
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids; control symbols and unknowns are skipped."""
+        return self._decode([token for token in map(int, ids) if token not in self._silent])
+
+    def save(self, path: Path) -> None:
+        """Write what `load` reads."""
+        path.write_bytes(self.to_bytes())
+
+    def fingerprint(self) -> str:
+        """The sha256 of the saved file: equal for tokenizers that encode alike."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @abstractmethod
+    def pieces(self, text: str) -> list[tuple[int, str]]:
+        """Every id with the stretch of `text` it stands for; part of a character shows as its bytes, as in `‹F0›`."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The content of the saved file."""
+
+    @abstractmethod
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+    @abstractmethod
+    def _decode(self, ids: list[int]) -> str: ...
+
+
+class JsonTokenizer(Tokenizer):
+    """A tokenizer of the `tokenizers` library, kept as `tokenizer.json`."""
+
+    file_name = "tokenizer.json"
+
+    def __init__(self, backend: Any, where: str = "tokenizer") -> None:
+        backend.no_padding()
+        backend.no_truncation()
+        backend.encode_special_tokens = True  # not kept in the file: must be said again after every load
+        if getattr(backend.model, "dropout", None) is not None:
+            backend.model.dropout = None  # a foreign file must not make decoding random
+        vocabulary: dict[str, int] = backend.get_vocab(with_added_tokens=True)
+        size = max(vocabulary.values(), default=-1) + 1
+        if size > 2 * len(vocabulary):
+            raise DataError(f"{where}: ids up to {size - 1} for {len(vocabulary)} tokens; the file is damaged")
+        found = {role: [vocabulary[name] for name in names if name in vocabulary] for role, names in _NAMES.items()}
+        missing = [f"{role} ({', '.join(_NAMES[role])})" for role, ids in found.items() if not ids]
+        if missing:
+            raise DataError(
+                f"{where}: no symbol for {'; '.join(missing)}; add it to the vocabulary or train a tokenizer"
+            )
+        super().__init__(size, {role: ids[0] for role, ids in found.items()})
+        self.backend = backend
+        self.byte_level = "ByteLevel" in json.dumps(json.loads(backend.to_str())["decoder"])
+
+    def pieces(self, text: str) -> list[tuple[int, str]]:
+        """See `Tokenizer.pieces`."""
+        encoding = self.backend.encode(text, add_special_tokens=False)
+        spans, result, before = encoding.offsets, [], 0
+        for place, (token, (start, end)) in enumerate(zip(encoding.ids, spans, strict=True)):
+            after = spans[place + 1][0] if place + 1 < len(spans) else end
+            whole = before <= start < end <= after
+            shown = text[start:end] if whole else self._spelled(encoding.tokens[place])
+            result.append((self.unknown if token in self._controls else token, shown))
+            before = max(before, end)
+        return result
+
+    def _spelled(self, token: str) -> str:
+        if not self.byte_level or any(letter not in _BYTES for letter in token):
+            return token
+        content = bytes(_BYTES[letter] for letter in token).decode("utf-8", errors="surrogateescape")
+        return re.sub("[\udc80-\udcff]", lambda match: f"‹{ord(match[0]) - 0xDC00:02X}›", content)
+
+    def to_json(self) -> str:
+        """The tokenizer as the text of `tokenizer.json`."""
+        return str(self.backend.to_str(pretty=True))
+
+    def to_bytes(self) -> bytes:
+        """See `Tokenizer.to_bytes`."""
+        return self.to_json().encode("utf-8")
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        batch = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in batch]
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self.backend.decode(ids, skip_special_tokens=True))
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A sentencepiece model; unlike byte-level BPE it normalises the text, so that decoding may not give it back."""
+
+    file_name = "tokenizer.model"
+
+    def __init__(self, processor: Any, where: str = "tokenizer") -> None:
+        ids = {"padding": processor.pad_id(), "start": processor.bos_id()}
+        ids |= {"end": processor.eos_id(), "unknown": processor.unk_id()}
+        missing = [role for role, token in ids.items() if token < 0]
+        if missing:
+            raise DataError(
+                f"{where}: no symbol for {', '.join(missing)}; train it with --pad_id, --bos_id and --eos_id"
+            )
+        super().__init__(processor.get_piece_size(), ids)
+        self.processor = processor
+
+    def pieces(self, text: str) -> list[tuple[int, str]]:
+        """See `Tokenizer.pieces`; the text shown is the normalised one."""
+        shown = self.processor.encode(text, out_type=str)
+        return [(token, piece.replace("▁", " ")) for token, piece in zip(self._encode([text])[0], shown, strict=True)]
+
+    def to_bytes(self) -> bytes:
+        """See `Tokenizer.to_bytes`."""
+        return bytes(self.processor.serialized_model_proto())
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        encoded: list[list[int]] = self.processor.encode(list(texts), out_type=int)
+        return encoded
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self.processor.decode(ids))
+
+
+def _trained(texts: Iterable[str], config: TokenizerConfig) -> Any:
+    common: dict[str, Any] = {"special_tokens": list(SPECIALS), "show_progress": False}
+    if config.vocabulary is not None:
+        common["vocab_size"] = config.vocabulary
+    if config.kind == "bpe":
+        return _trained_bpe(texts, config, common)
+    backend = tokenizers.Tokenizer(models.WordLevel(unk_token=SPECIALS[3]))
+    if config.kind == "characters":
+        backend.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
+        backend.decoder = decoders.Fuse()
+    else:
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        texts = _without_specials(texts)
+    common.setdefault("vocab_size", 2**31 - 1)  # the library would stop at 30,000
+    backend.train_from_iterator(_checked(texts), trainers.WordLevelTrainer(min_frequency=1, **common))
+    return backend
+
+
+def _trained_bpe(texts: Iterable[str], config: TokenizerConfig, common: dict[str, Any]) -> Any:
+    smallest = 256 + len(SPECIALS)
+    if config.vocabulary is None or config.vocabulary < smallest:
+        raise ConfigError(
+            f"tokenizer.vocabulary: {config.vocabulary} cannot hold the 256 bytes and {len(SPECIALS)} special symbols; "
+            f"set at least {smallest}"
+        )
+    backend = tokenizers.Tokenizer(models.BPE())
+    # The expression of ByteLevel keeps letters and punctuation apart, so that no merge can spell a special symbol.
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend.train_from_iterator(_checked(texts), trainers.BpeTrainer(initial_alphabet=alphabet, **common))
+    return backend
+
+
+def _without_specials(texts: Iterable[str]) -> Iterator[str]:
+    """Take words that spell a special symbol out, lest the trainer give the symbol a second id."""
+    spelled = re.compile(r"(?<!\S)(?:" + "|".join(map(re.escape, SPECIALS)) + r")(?!\S)")
+    return (spelled.sub("", text) for text in texts)
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        if not text.isascii():
+            _refuse_surrogates([text])
+        yield text
+
+
+def _refuse_surrogates(texts: Sequence[str]) -> None:
+    for number, text in enumerate(texts, start=1):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            letter = ord(text[error.start])
+            raise DataError(
+                f"text {number}: a lone surrogate U+{letter:04X} at character {error.start + 1}; read the file as UTF-8"
+            ) from None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); give a tokenizer.json or a .model file") from None
+    if len(content) > LARGEST_FILE:
+        raise DataError(f"{path}: larger than {LARGEST_FILE // 2**20} MB; no tokenizer is, give another file")
+    return content
+
+
+def _json(content: bytes, path: Path) -> JsonTokenizer:
+    try:
+        backend = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
+    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{path}: not a tokenizer.json: {reason}; save the tokenizer again") from None
+    return JsonTokenizer(backend, str(path))
+
+
+def _sentencepiece(content: bytes, path: Path) -> SentencePieceTokenizer:
+    try:
+        import sentencepiece
+    except ImportError:
+        raise DataError(f"{path}: sentencepiece is missing; pip install 'headway[sentencepiece]'") from None
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: not a sentencepiece model ({type(error).__name__}); save the model again") from None
+    return SentencePieceTokenizer(processor, str(path))
+
+
+def _byte_letters() -> dict[str, int]:
+    """Which letter of the byte-level alphabet is which byte: printable ones stand for themselves, the rest from 256."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTES = _byte_letters()

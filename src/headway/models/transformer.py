@@ -1,0 +1,196 @@
+"""The Transformer (Vaswani et al. 2017): encoder, decoder, and decoding one token at a time."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from headway.config import Settings
+from headway.nn.attention import KeyValues, Visible
+from headway.nn.dropout import Dropout
+from headway.nn.embedding import Embedding, Projection
+from headway.nn.feedforward import FeedForwardKind
+from headway.nn.layers import LayerShape
+from headway.nn.positions import PositionKind, embedding_positions
+from headway.nn.residual import NormPlace
+from headway.nn.stacks import Decoder, Encoder, Weights
+from headway.sequences import Sequences
+
+Preset = Literal["tiny", "small", "base", "big"]
+
+PRESETS: dict[Preset, dict[str, Any]] = {
+    "tiny": {"dim": 128, "heads": 4, "hidden": 256, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.3},
+    "small": {"dim": 256, "heads": 4, "hidden": 1024, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.2},
+    "base": {"dim": 512, "heads": 8, "hidden": 2048, "encoder_layers": 6, "decoder_layers": 6, "dropout": 0.1},
+    "big": {"dim": 1024, "heads": 16, "hidden": 4096, "encoder_layers": 6, "decoder_layers": 6, "dropout": 0.3},
+}
+"""Sizes by name; `base` and `big` are the paper's (table 3), `tiny` is Wu et al.'s (2021) for 30,000 pairs."""
+
+
+class TransformerConfig(Settings):
+    """The shape of a Transformer."""
+
+    architecture: Literal["transformer"] = "transformer"
+    """The kind of model."""
+    preset: Preset | None = None
+    """Sizes by name: tiny, small, base or big; what is set beside it wins."""
+    dim: int = Field(256, gt=0, le=16384)
+    """Features of a token's state; a multiple of heads."""
+    heads: int = Field(4, gt=0, le=256)
+    """Attention heads."""
+    hidden: int = Field(1024, gt=0, le=65536)
+    """Features inside the feed-forward network."""
+    encoder_layers: int = Field(3, gt=0, le=256)
+    """Layers of the encoder; a deep encoder with a shallow decoder translates fast."""
+    decoder_layers: int = Field(3, gt=0, le=256)
+    """Layers of the decoder."""
+    norm: NormPlace = "post"
+    """Where LayerNorm stands: post as in the paper, pre for deep models."""
+    feedforward: FeedForwardKind = "relu"
+    """relu, gelu, gated (SwiGLU), or convolutional (in the encoder; the decoder then has relu)."""
+    positions: PositionKind = "sinusoidal"
+    """sinusoidal, learned, rotary, relative (Shaw) or alibi."""
+    longest: int = Field(512, gt=1, le=65536)
+    """The longest sentence in tokens, end symbol included; longer ones are left out of training."""
+    tie: Literal["three-way", "two-way", "none"] = "three-way"
+    """Which matrices are one: source, target and output; target and output; or none."""
+    dropout: float = Field(0.1, ge=0.0, lt=1.0)
+    """Share of embedding and sub-layer outputs set to zero in training."""
+    attention_dropout: float = Field(0.0, ge=0.0, lt=1.0)
+    """Share of attention weights set to zero in training; above 0 the fastest GPU kernels do not serve."""
+    activation_dropout: float = Field(0.0, ge=0.0, lt=1.0)
+    """Share of feed-forward activations set to zero in training."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("preset") in PRESETS:
+            return {**PRESETS[data["preset"]], **data}
+        return data
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> "TransformerConfig":
+        if self.dim % self.heads:
+            raise ValueError(f"dim {self.dim} is not divisible by heads {self.heads}")
+        if self.dim % 2 or (self.positions == "rotary" and self.dim // self.heads % 2):
+            raise ValueError(f"dim {self.dim} by {self.heads} heads leaves an odd number of features; use an even one")
+        if self.longest * self.dim > 1 << 28:
+            raise ValueError(f"a position table of {self.longest} x {self.dim} is over 1 GiB; lower longest")
+        return self
+
+    @property
+    def shape(self) -> LayerShape:
+        """What all layers have in common."""
+        return LayerShape(
+            dim=self.dim,
+            heads=self.heads,
+            hidden=self.hidden,
+            norm=self.norm,
+            feedforward=self.feedforward,
+            positions=self.positions,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            activation_dropout=self.activation_dropout,
+        )
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A source as the encoder understood it."""
+
+    source: Sequences
+    states: Float[Tensor, "*batch time dim"]
+    weights: Weights = ()
+
+
+@dataclass(frozen=True)
+class DecoderState:
+    """All that decoding must remember between two tokens; a value, so that one model serves many at once."""
+
+    memory: tuple[KeyValues, ...]
+    visible: Visible
+    past: tuple[KeyValues, ...] = ()
+    length: int = 0
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A target as the decoder understood it: every position has seen the source and what stands left of it."""
+
+    states: Float[Tensor, "*batch time dim"]
+    self_weights: Weights = ()
+    cross_weights: Weights = ()
+
+
+class Transformer(nn.Module):
+    """Figure 1: token sequences in, states of the target out; `output` turns states into logits."""
+
+    def __init__(self, config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.target_embedding = Embedding(target_vocabulary, config.dim)
+        shared = config.tie == "three-way"
+        if shared and source_vocabulary != target_vocabulary:
+            raise ValueError("three-way tying needs one vocabulary for both sides")
+        self.source_embedding = self.target_embedding if shared else Embedding(source_vocabulary, config.dim)
+        untied = config.tie == "none"
+        self.output = Projection(
+            Embedding(target_vocabulary, config.dim).weight if untied else self.target_embedding.weight
+        )
+        self.positions = embedding_positions(config.positions, dim=config.dim, longest=config.longest)
+        self.dropout = Dropout(config.dropout)
+        self.encoder = Encoder(config.encoder_layers, config.shape)
+        self.decoder = Decoder(config.decoder_layers, config.shape)
+
+    def forward(self, source: Sequences, target: Sequences) -> Float[Tensor, "*batch time dim"]:
+        """The state from which each next target token is predicted, every earlier one given (teacher forcing)."""
+        return self.decode(target, self.encode(source)).states
+
+    def encode(self, source: Sequences, *, need_weights: bool = False) -> Encoded:
+        """Understand the source; with `need_weights` also return every layer's attention."""
+        positions = source.positions
+        x = self._embed(self.source_embedding, source.tokens, positions)
+        states, weights = self.encoder(x, Visible.between(source, source), positions, need_weights=need_weights)
+        return Encoded(source, states, weights)
+
+    def decode(self, target: Sequences, encoded: Encoded, *, need_weights: bool = False) -> Decoded:
+        """Understand whole targets at once."""
+        positions = target.positions
+        x = self._embed(self.target_embedding, target.tokens, positions)
+        visible = Visible.between(target, target, causal=True), Visible.between(target, encoded.source)
+        memory = self.decoder.remember(encoded.states)
+        output = self.decoder(x, memory, visible, positions, need_weights=need_weights)
+        return Decoded(output.states, output.self_weights, output.cross_weights)
+
+    def start(self, encoded: Encoded) -> DecoderState:
+        """The state before the first target token; the source must be padded."""
+        return DecoderState(self.decoder.remember(encoded.states), Visible.between(encoded.source, encoded.source))
+
+    def step(
+        self, tokens: Int[Tensor, " rows"], state: DecoderState
+    ) -> tuple[Float[Tensor, "rows vocabulary"], DecoderState]:
+        """Log-probabilities of the token after `tokens`, and the state with them; `tokens` may be on the host."""
+        tokens = tokens.to(self.output.weight.device)
+        positions = tokens.new_full((len(tokens), 1), state.length)
+        x = self._embed(self.target_embedding, tokens[:, None], positions)
+        visible = Visible(causal=True), state.visible
+        output = self.decoder(x, state.memory, visible, positions, state.past)
+        logits = self.output(output.states[:, -1]).float()
+        return logits.log_softmax(-1), replace(state, past=output.past, length=state.length + 1)
+
+    def select(self, state: DecoderState, rows: Int[Tensor, " rows"]) -> DecoderState:
+        """The state of the chosen rows, in that order; `rows` may be on the host."""
+        rows, keys = rows.to(self.output.weight.device), state.visible.keys
+        return replace(
+            state,
+            memory=tuple(each.select(rows) for each in state.memory),
+            past=tuple(each.select(rows) for each in state.past),
+            visible=state.visible if keys is None else replace(state.visible, keys=keys.index_select(0, rows)),
+        )
+
+    def _embed(
+        self, embedding: Embedding, tokens: Int[Tensor, "*batch time"], positions: Int[Tensor, "*batch time"]
+    ) -> Float[Tensor, "*batch time dim"]:
+        return self.dropout(self.positions.embed(embedding(tokens), positions))

@@ -1,0 +1,158 @@
+"""`attend`: scaled dot-product attention (equation 1), the one door to every kernel."""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from headway.nn.attention.visibility import Visible
+from headway.nn.dropout import dropout
+from headway.nn.positions import Bias
+
+
+class Attended(NamedTuple):
+    """What attention gives: the mixed values, and the weights that mixed them if they were asked for."""
+
+    output: Float[Tensor, "*batch query heads width"]
+    weights: Float[Tensor, "sentences heads query key"] | None
+
+
+def attend(
+    query: Float[Tensor, "*batch query heads width"],
+    key: Float[Tensor, "*batch key heads width"],
+    value: Float[Tensor, "*batch key heads width"],
+    visible: Visible,
+    bias: Bias | None = None,
+    *,
+    drop: float = 0.0,
+    need_weights: bool = False,
+) -> Attended:
+    """Mix the values each query may see by softmax(q·k/√width + bias).
+
+    A query that sees nothing gets zeros. The weights come padded, one matrix a sentence, before dropout.
+    """
+    if visible.segments is not None:
+        if bias is None and drop == 0.0 and not need_weights and _flash_serves(query):
+            return Attended(_packed_flash(query, key, value, visible), None)
+        padded = attend(
+            visible.segments.pad_queries(query),
+            visible.segments.pad_keys(key),
+            visible.segments.pad_keys(value),
+            visible.padded(),
+            bias,
+            drop=drop,
+            need_weights=need_weights,
+        )
+        return Attended(visible.segments.pack_queries(padded.output), padded.weights)
+    added = None if bias is None else bias(query, key.shape[-3])
+    query, key, value = query.transpose(-3, -2), key.transpose(-3, -2), value.transpose(-3, -2)
+    if need_weights or (drop > 0.0 and query.device.type == "cpu"):
+        return _explicit(query, key, value, visible, added, drop)
+    return Attended(_fused(query, key, value, visible, added, drop), None)
+
+
+def _mask(visible: Visible, query: Tensor, key: Tensor) -> tuple[Tensor | None, Bool[Tensor, "..."] | None]:
+    """The mask with a heads axis, and which of its rows are blind.
+
+    A blind row is opened here and its result set to zero later: softmax over nothing would be NaN forwards, and NaN
+    in a gradient survives being multiplied by zero.
+    """
+    allowed = visible.allowed(query.shape[-2], key.shape[-2], query.device)
+    if allowed is None:
+        return None, None
+    allowed = allowed.unsqueeze(-3)
+    blind = ~allowed.any(-1, keepdim=True)
+    return allowed | blind, blind
+
+
+def _fused(
+    query: Float[Tensor, "*batch heads query width"],
+    key: Float[Tensor, "*batch heads key width"],
+    value: Float[Tensor, "*batch heads key width"],
+    visible: Visible,
+    bias: Tensor | None,
+    drop: float,
+) -> Float[Tensor, "*batch query heads width"]:
+    """PyTorch's fused kernels."""
+    plain_causal = (
+        visible.causal
+        and bias is None
+        and visible.keys is None
+        and visible.window is None
+        and query.shape[-2] == key.shape[-2]
+    )
+    if plain_causal:
+        output = F.scaled_dot_product_attention(query, key, value, dropout_p=drop, is_causal=True)
+        return output.transpose(-3, -2)
+    mask, blind = _mask(visible, query, key)
+    scores = mask
+    if bias is not None:
+        scores = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+    output = F.scaled_dot_product_attention(query, key, value, attn_mask=scores, dropout_p=drop)
+    if blind is not None:
+        output = output.masked_fill(blind, 0.0)
+    return output.transpose(-3, -2)
+
+
+def _explicit(
+    query: Float[Tensor, "*batch heads query width"],
+    key: Float[Tensor, "*batch heads key width"],
+    value: Float[Tensor, "*batch heads key width"],
+    visible: Visible,
+    bias: Tensor | None,
+    drop: float,
+) -> Attended:
+    """The same in plain sight: the slow twin of every kernel, and the way to the weights."""
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)
+    if bias is not None:
+        scores = scores + bias
+    mask, blind = _mask(visible, query, key)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = scores.softmax(-1)
+    if blind is not None:
+        weights = weights.masked_fill(blind, 0.0)
+    output = dropout(weights, drop, training=True) @ value
+    return Attended(output.transpose(-3, -2), weights)
+
+
+@cache
+def _variable_length_kernel() -> Callable[..., Any] | None:
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    return varlen_attn
+
+
+def _flash_serves(query: Tensor) -> bool:
+    """Whether the packed flash kernel takes these queries: on a GPU, in half precision."""
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    return query.is_cuda and half and _variable_length_kernel() is not None
+
+
+def _packed_flash(
+    query: Float[Tensor, "query heads width"],
+    key: Float[Tensor, "key heads width"],
+    value: Float[Tensor, "key heads width"],
+    visible: Visible,
+) -> Float[Tensor, "query heads width"]:
+    segments, kernel = visible.segments, _variable_length_kernel()
+    assert segments is not None and kernel is not None  # attend has asked
+    side = -1 if visible.window is None else visible.window
+    output: Tensor = kernel(
+        query,
+        key,
+        value,
+        segments.queries.bounds,
+        segments.keys.bounds,
+        segments.queries.longest,
+        segments.keys.longest,
+        window_size=(side, 0 if visible.causal else side),
+    )
+    return output

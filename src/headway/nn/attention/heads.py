@@ -1,0 +1,83 @@
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2)."""
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from headway.nn.attention.attend import Attended, attend
+from headway.nn.attention.memory import KeyValues
+from headway.nn.attention.visibility import Visible
+from headway.nn.positions import Positions
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention by `heads` heads of `dim / heads` features each.
+
+    The three input projections are one matrix (query above key above value): self-attention then is one product.
+    """
+
+    def __init__(self, dim: int, heads: int, *, dropout: float = 0.0, positions: Positions | None = None) -> None:
+        super().__init__()
+        self.dim, self.heads, self.dropout = dim, heads, dropout
+        self.positions = positions or Positions()
+        self.inputs = nn.Linear(dim, 3 * dim)
+        self.output = nn.Linear(dim, dim)
+        for block in self.inputs.weight.chunk(3):
+            nn.init.xavier_uniform_(block)
+        nn.init.xavier_uniform_(self.output.weight)
+        nn.init.zeros_(self.inputs.bias)
+        nn.init.zeros_(self.output.bias)
+
+    def remember(self, memory: Float[Tensor, "*batch key dim"]) -> KeyValues:
+        """Project what will be attended to."""
+        both = F.linear(memory, self.inputs.weight[self.dim :], self.inputs.bias[self.dim :])
+        key, value = both.chunk(2, -1)
+        return KeyValues(self._split(key), self._split(value))
+
+    def cross(
+        self,
+        query: Float[Tensor, "*batch query dim"],
+        memory: KeyValues,
+        visible: Visible,
+        *,
+        need_weights: bool = False,
+    ) -> Attended:
+        """Attend from every query to the remembered positions it may see."""
+        projected = F.linear(query, self.inputs.weight[: self.dim], self.inputs.bias[: self.dim])
+        return self._attend(self._split(projected), memory, visible, need_weights, bias=False)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch query dim"],
+        visible: Visible,
+        positions: Int[Tensor, "*batch query"],
+        past: KeyValues | None = None,
+        *,
+        need_weights: bool = False,
+    ) -> tuple[Attended, KeyValues]:
+        """Attend from every position to those of the same sequence it may see, and to `past` ones before them.
+
+        Returns what is remembered from now on: `past` and the new positions.
+        """
+        query, key, value = (self._split(part) for part in self.inputs(x).chunk(3, -1))
+        query, key = self.positions.turn(query, positions), self.positions.turn(key, positions)
+        newer = KeyValues(key, value)
+        memory = newer if past is None else past.extended(newer)
+        return self._attend(query, memory, visible, need_weights, bias=True), memory
+
+    def _attend(
+        self, query: Tensor, memory: KeyValues, visible: Visible, need_weights: bool, *, bias: bool
+    ) -> Attended:
+        attended = attend(
+            query,
+            memory.key,
+            memory.value,
+            visible,
+            self.positions.bias if bias else None,
+            drop=self.dropout if self.training else 0.0,
+            need_weights=need_weights,
+        )
+        return Attended(self.output(attended.output.flatten(-2)), attended.weights if need_weights else None)
+
+    def _split(self, x: Float[Tensor, "*batch time dim"]) -> Float[Tensor, "*batch time heads width"]:
+        return x.unflatten(-1, (self.heads, self.dim // self.heads))

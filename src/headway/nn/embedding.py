@@ -1,0 +1,35 @@
+"""Token embeddings and the projection back to the vocabulary (section 3.4)."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+class Embedding(nn.Module):
+    """A vector a token, multiplied by √dim so that it stands up to the positions added to it."""
+
+    def __init__(self, vocabulary: int, dim: int) -> None:
+        super().__init__()
+        self.scale = math.sqrt(dim)
+        self.weight = nn.Parameter(torch.empty(vocabulary, dim))
+        nn.init.normal_(self.weight, std=dim**-0.5)
+
+    def forward(self, tokens: Int[Tensor, "*batch time"]) -> Float[Tensor, "*batch time dim"]:
+        """Look the tokens up."""
+        return F.embedding(tokens, self.weight) * self.scale
+
+
+class Projection(nn.Module):
+    """From states to one logit a token; its matrix may be an embedding's (Press and Wolf 2017)."""
+
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = nn.Parameter(weight.new_zeros(len(weight)))
+
+    def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocabulary"]:
+        """The logits of the next token."""
+        return F.linear(states, self.weight, self.bias)

@@ -1,0 +1,87 @@
+"""Stacks of layers: the left and the right half of figure 1."""
+
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from headway.nn.attention import KeyValues, Visible
+from headway.nn.layers import DecoderLayer, EncoderLayer, LayerShape
+
+Weights = tuple[Tensor, ...]
+"""One `[sentences, heads, query, key]` a layer; empty when they were not asked for."""
+
+
+def final_norm(shape: LayerShape) -> nn.Module:
+    """A pre-norm stack needs one more norm at its end; a post-norm stack ends in one."""
+    return nn.LayerNorm(shape.dim) if shape.norm == "pre" else nn.Identity()
+
+
+class Encoder(nn.Module):
+    """Encoder layers one upon the other."""
+
+    def __init__(self, layers: int, shape: LayerShape) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(layers))
+        self.norm = final_norm(shape)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch time dim"],
+        visible: Visible,
+        positions: Int[Tensor, "*batch time"],
+        *,
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "*batch time dim"], Weights]:
+        """The states of the last layer, and every layer's weights if asked for."""
+        collected = []
+        for layer in self.layers:
+            x, weights = layer(x, visible, positions, need_weights=need_weights)
+            collected.append(weights)
+        return self.norm(x), tuple(collected) if need_weights else ()
+
+
+class DecoderOutput(NamedTuple):
+    """What a decoder gives: states, every layer's memory from now on, and weights if asked for."""
+
+    states: Float[Tensor, "*batch time dim"]
+    past: tuple[KeyValues, ...]
+    self_weights: Weights
+    cross_weights: Weights
+
+
+class Decoder(nn.Module):
+    """Decoder layers one upon the other."""
+
+    def __init__(self, layers: int, shape: LayerShape) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(layers))
+        self.norm = final_norm(shape)
+
+    def remember(self, states: Float[Tensor, "*batch key dim"]) -> tuple[KeyValues, ...]:
+        """Every layer's keys and values of the source."""
+        return tuple(layer.cross.remember(states) for layer in self.layers)  # type: ignore[union-attr,operator]  # ModuleList forgets the class
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch time dim"],
+        memory: tuple[KeyValues, ...],
+        visible: tuple[Visible, Visible],
+        positions: Int[Tensor, "*batch time"],
+        past: tuple[KeyValues, ...] = (),
+        *,
+        need_weights: bool = False,
+    ) -> DecoderOutput:
+        """The states of the last layer; `past` is what each layer remembers of earlier positions, if any."""
+        outputs = []
+        for index, layer in enumerate(self.layers):
+            earlier = past[index] if past else None
+            output = layer(x, memory[index], visible, positions, earlier, need_weights=need_weights)
+            x = output.states
+            outputs.append(output)
+        return DecoderOutput(
+            self.norm(x),
+            tuple(output.past for output in outputs),
+            tuple(output.self_weights for output in outputs) if need_weights else (),
+            tuple(output.cross_weights for output in outputs) if need_weights else (),
+        )

@@ -1,0 +1,131 @@
+"""A dry run: overfit one batch and see whether loss, masks, memory and speed are sane before an hour is spent."""
+
+import json
+import math
+import resource
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from headway.assemble import Screen, build_model, feed_of
+from headway.data.batches import Batch
+from headway.data.pairs import read_pairs
+from headway.data.preparation import divide, prepare
+from headway.errors import HeadwayError
+from headway.models.catalog import Model
+from headway.objectives import LabelSmoothedLikelihood
+from headway.recipe import Recipe, choose
+from headway.sequences import Sequences
+
+SAMPLE = 2000
+"""Pairs looked at."""
+UPDATES = 60
+"""Updates on the one batch."""
+
+
+def rehearse(recipe: Recipe, *, device: torch.device, screen: Screen) -> None:
+    """Try the recipe on the first pairs of its corpus; what is not sane is a `HeadwayError`. Nothing is kept."""
+    with tempfile.TemporaryDirectory(prefix="headway-") as name:
+        folder = Path(name)
+        pairs = _sampled(recipe, folder / "sample.jsonl")
+        data = recipe.data.model_copy(
+            update={"folder": folder, "source": Path("sample.jsonl"), "target": None, "fields": ("source", "target")}
+        )
+        recipe = choose(recipe.model_copy(update={"data": data}), pairs, device)
+        assert recipe.model is not None  # chosen just now
+        split = divide(data, screen.working)
+        longest = recipe.model.longest
+        prepared = prepare(data, recipe.tokenizer, folder, longest=longest, split=split, report=screen.working)
+        torch.manual_seed(recipe.training.seed)
+        model = build_model(recipe, prepared).to(device)
+        batch = next(feed_of(recipe, prepared, folder).batches(0, 0)).to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.training.precision == "bf16"):
+            _masks(model, batch, screen)
+            _speed(model, batch, device, pairs, screen)
+            _loss(model, batch, recipe, screen)
+
+
+def _sampled(recipe: Recipe, path: Path) -> int:
+    """Copy the first pairs to `path` and estimate from their size how many there are in all."""
+    files, taken, read = recipe.data.training(), 0, 0
+    with path.open("w", encoding="utf-8") as sample:
+        for pair in islice(read_pairs(files, invalid=recipe.data.invalid), SAMPLE):
+            sample.write(json.dumps({"source": pair.source, "target": pair.target}) + "\n")
+            taken += 1
+            read += len(pair.source.encode()) + 1 + (len(pair.target.encode()) + 1 if len(files.paths) == 1 else 0)
+    return taken if taken < SAMPLE else max(taken, taken * files.source.stat().st_size // read)
+
+
+def _masks(model: Model, batch: Batch, screen: Screen) -> None:
+    """No output may depend on a later target token, nor on the padding of others."""
+    first = Sequences.pad([_sentence(batch.source, 0)], 0).to(batch.labels.device)
+    target = Sequences.pad([_sentence(batch.target, 0)], 0).to(batch.labels.device)
+    model.eval()
+    embedded: list[torch.Tensor] = []
+    hook = model.target_embedding.register_forward_hook(lambda _module, _input, output: embedded.append(output))
+    try:
+        states = model(first, target)
+        middle = target.longest // 2
+        (gradient,) = torch.autograd.grad(states[0, middle].float().sum(), embedded[-1])
+    finally:
+        hook.remove()
+    later = float(gradient[0, middle + 1 :].abs().sum())
+    padded = Sequences.pad([_sentence(batch.source, 0), [1] * (2 * first.longest)], 0).to(batch.labels.device)
+    with torch.no_grad():
+        alone, beside = model.encode(first).states[0], model.encode(padded).states[0, : first.longest]
+    difference = float((alone - beside).abs().max())
+    if later > 0.0 or difference > 0.05:
+        raise HeadwayError(f"masks: look-ahead gradient {later:.1e}, padding changes a state by {difference:.1e}")
+    screen.say(f"masks: no position sees a later one; padding changes no state (largest difference {difference:.0e})")
+
+
+def _sentence(sequences: Sequences, index: int) -> list[int]:
+    if not sequences.packed:
+        return list(sequences.tokens[index, : int(sequences.lengths[index])].tolist())
+    start, end = sequences.bounds[index : index + 2].tolist()
+    return list(sequences.tokens[start:end].tolist())
+
+
+def _speed(model: Model, batch: Batch, device: torch.device, pairs: int, screen: Screen) -> None:
+    objective, times = LabelSmoothedLikelihood(0.1), []
+    model.train()
+    for _ in range(8):
+        began = time.monotonic()
+        objective(model, batch).total.backward()
+        float(next(iter(model.parameters())).grad.sum())  # type: ignore[union-attr]  # waits for the device
+        model.zero_grad(set_to_none=True)
+        times.append(time.monotonic() - began)
+    each = sorted(times)[len(times) // 2]
+    epoch = pairs / batch.pairs * each
+    screen.say(f"speed: {batch.units / each:,.0f} target tokens/s; about {epoch / 60:.1f} min for {pairs:,} pairs")
+    if device.type == "cuda":
+        screen.say(f"memory: {torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB of the GPU")
+    else:
+        screen.say(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+
+
+def _loss(model: Model, batch: Batch, recipe: Recipe, screen: Screen) -> None:
+    """One batch must be learnt nearly by heart."""
+    objective = LabelSmoothedLikelihood()
+    model.eval()  # no dropout
+    rate = min(recipe.training.learning_rate or 1e-3, 2e-3)
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.98))
+    losses = []
+    for step in range(UPDATES):
+        for group in optimiser.param_groups:
+            group["lr"] = rate * min(1.0, (step + 1) / 10)
+        loss = objective(model, batch)
+        (loss.total / loss.units).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        losses.append(float(loss.surprise) / loss.units)
+    expected = math.log(len(model.output.weight))
+    told = f"from {losses[0]:.2f} to {losses[-1]:.2f} nats a token in {UPDATES} updates on one batch"
+    if not losses[-1] < 0.7 * losses[0] or not 0.5 * expected < losses[0] < 2.0 * expected:
+        raise HeadwayError(f"loss: {told}; a fresh model starts near {expected:.2f} and falls: check data and settings")
+    screen.say(f"loss: {told} (a blind guess costs {expected:.2f})")
+    screen.say("sane: train without --dry-run")

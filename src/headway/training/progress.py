@@ -1,0 +1,39 @@
+"""How far a run has come: the part of its state that is not tensors."""
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A position in a run; with the seed it decides every later step."""
+
+    step: int = 0
+    """Updates done."""
+    epoch: int = 0
+    """The pass over the data we are in."""
+    position: int = 0
+    """Batches of this epoch that are done."""
+    steps: int | None = None
+    """Updates planned, where that is known."""
+    seconds: float = 0.0
+    """Wall-clock time spent so far."""
+    validated: int = 0
+    """The step of the last validation."""
+    best: tuple[tuple[float, int], ...] = ()
+    """Value (lower is better) and step of the best validations, best first."""
+    stale: int = 0
+    """Validations since the best one."""
+    skipped: int = 0
+    """Updates skipped in a row because something was not finite."""
+
+    def to_json(self) -> str:
+        """The progress as JSON."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Progress":
+        """The inverse of `to_json`."""
+        tree = json.loads(text)
+        tree["best"] = tuple((float(value), int(step)) for value, step in tree["best"])
+        return cls(**tree)

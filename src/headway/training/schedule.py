@@ -1,0 +1,16 @@
+"""Learning-rate schedules: linear warm-up, then down."""
+
+from typing import Literal
+
+ScheduleKind = Literal["inverse_sqrt", "linear"]
+
+
+def learning_rate(step: int, *, peak: float, warmup: int, kind: ScheduleKind, steps: int | None) -> float:
+    """The learning rate of update number `step`, counted from 1 (inverse_sqrt: equation 3)."""
+    if step < warmup:
+        return peak * step / warmup
+    if kind == "inverse_sqrt":
+        return peak * (max(warmup, 1) / step) ** 0.5
+    if steps is None:
+        raise ValueError("a linear schedule needs the number of steps")
+    return peak * max(0.0, steps + 1 - step) / max(1, steps + 1 - warmup)

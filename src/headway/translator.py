@@ -1,0 +1,293 @@
+"""A trained model with its tokenizers: text in, text out, and what it looked at."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pydantic import Field, ValidationError
+from torch import Tensor
+
+from headway.config import Settings
+from headway.data.tokenizer import Tokenizer
+from headway.errors import ConfigError, FolderError
+from headway.folders import plain_file, verify_folder, write_folder
+from headway.inspection import Attention
+from headway.models.catalog import CATALOG, Model, ModelConfig
+from headway.search import DecodingConfig, Hypothesis, decode
+from headway.sequences import Sequences
+from headway.training.checkpoint import load_parameters, parameters, read_tensors, write_tensors
+
+DECODED_TOGETHER = 4096
+"""Source cells decoded in one batch."""
+
+
+class Card(Settings):
+    """What a model folder says of itself in `config.json`."""
+
+    headway: str
+    """The version that wrote it."""
+    model: ModelConfig
+    """The shape of the model."""
+    source_vocabulary: int
+    """Tokens of the source tokenizer."""
+    target_vocabulary: int
+    """Tokens of the target tokenizer."""
+    joint: bool
+    """Both sides share one tokenizer."""
+    tokenizer: str
+    """The name of the tokenizer file."""
+    decoding: DecodingConfig = DecodingConfig()
+    """How to decode unless told otherwise."""
+    scores: dict[str, float] = Field(default_factory=dict)
+    """What the model reached on its validation set."""
+
+
+class Translation(str):
+    """The text of one output; it also knows its score, its alternatives and what the model looked at."""
+
+    source: str
+    score: float
+    alternatives: tuple[str, ...]
+    """The texts of the other hypotheses, best first, where nbest asked for them."""
+    hypotheses: tuple[Hypothesis, ...]
+    """What the search found, best first; nothing for a blank source."""
+    _translator: "Translator"
+
+    def __new__(cls, translator: "Translator", source: str, found: Sequence[Hypothesis]) -> "Translation":
+        """The best of the hypotheses found for a source."""
+        texts = [translator.detokenize(each.tokens) for each in found]
+        text = super().__new__(cls, texts[0] if texts else "")
+        text.source, text._translator = source, translator
+        text.hypotheses, text.alternatives = tuple(found), tuple(texts[1:])
+        text.score = found[0].score if found else 0.0
+        return text
+
+    @property
+    def attention(self) -> Attention:
+        """The weights of every layer and head with which this output was read and written."""
+        return self._translator.attention(self.source, self.hypotheses[0].tokens if self.hypotheses else ())
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A model that is ready to be used; it holds no state, so that any number of threads may call it."""
+
+    model: Model
+    source: Tokenizer
+    target: Tokenizer
+    decoding: DecodingConfig
+
+    @overload
+    def __call__(self, text: str, **options: Any) -> Translation: ...
+    @overload
+    def __call__(self, text: Sequence[str], **options: Any) -> list[Translation]: ...
+    def __call__(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
+        """Translate a text, or each of a list; `options` are those of `DecodingConfig`, such as `beam=1`."""
+        if isinstance(text, str):
+            return self([text], **options)[0]
+        decoding = self.decoding
+        if options:
+            try:
+                decoding = DecodingConfig.model_validate({**decoding.model_dump(), **options})
+            except ValidationError as error:
+                problem = error.errors()[0]
+                raise ConfigError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+        translator = replace(self, decoding=decoding)
+        found = translator.search(translator.tokenize(text))
+        return [Translation(translator, source, each) for source, each in zip(text, found, strict=True)]
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a source, without its end symbol."""
+        return self.model.config.longest - 1
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.model.output.weight.device
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of every text, cut at the longest the model knows; blank texts have none."""
+        ids = self.source.encode(texts)
+        return [each[: self.longest] if text.strip() else [] for each, text in zip(ids, texts, strict=True)]
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of target tokens, always one line."""
+        return " ".join(self.target.decode(tokens).splitlines()).strip()
+
+    def search(self, sentences: Sequence[Sequence[int]], *, check: Any = lambda: None) -> list[list[Hypothesis]]:
+        """The best hypotheses for every tokenised source, in order; an empty source gets none.
+
+        `check` is called before every batch and may raise to stop.
+        """
+        answers: list[list[Hypothesis]] = [[] for _ in sentences]
+        for group in _groups(sentences):
+            check()
+            found = self._search_group([sentences[index] for index in group])
+            for index, each in zip(group, found, strict=True):
+                answers[index] = each
+        return answers
+
+    @torch.inference_mode()
+    def _search_group(self, sentences: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+        longest = min(self.decoding.longest, self.model.config.longest - 1)
+        state = self.model.start(self.model.encode(self._source([list(ids) for ids in sentences])))
+        return decode(
+            self.model,
+            state,
+            self.decoding.model_copy(update={"longest": longest}),
+            start=self.target.start,
+            end=self.target.end,
+            source_lengths=[len(ids) for ids in sentences],
+            forbidden=sorted({self.target.padding, self.target.start} - {self.target.end}),
+        )
+
+    def _source(self, sentences: list[list[int]]) -> Sequences:
+        padded = Sequences.pad([[*ids, self.source.end] for ids in sentences], self.source.padding)
+        return padded.to(self.device)
+
+    @torch.inference_mode()
+    def attention(self, source: str, tokens: Sequence[int]) -> Attention:
+        """Read `source` and write `tokens` once more, keeping the weights of every layer and head."""
+        pieces = self.source.pieces(source)[: self.longest]
+        encoded = self.model.encode(self._source([[token for token, _ in pieces]]), need_weights=True)
+        given = Sequences.pad([[self.target.start, *tokens]], self.target.padding).to(self.device)
+        decoded = self.model.decode(given, encoded, need_weights=True)
+        written = self._written(tokens)
+        return Attention(
+            source=(*(text for _, text in pieces), END),
+            target_in=(START, *written),
+            target_out=(*written, END),
+            encoder=_stacked(encoded.weights),
+            decoder=_stacked(decoded.self_weights),
+            cross=_stacked(decoded.cross_weights),
+            translation=self.detokenize(tokens),
+            sentence=source,
+        )
+
+    def _written(self, tokens: Sequence[int]) -> list[str]:
+        """Target tokens as the reader sees them: the text each adds to those before it."""
+        texts = [self.target.decode(tokens[:count]) for count in range(len(tokens) + 1)]
+        return [after.removeprefix(before) or "·" for before, after in pairwise(texts)]
+
+    @torch.inference_mode()
+    def embed(self, texts: Sequence[str]) -> Iterator[list[tuple[str, Float[np.ndarray, " dim"]]]]:
+        """For every text, its tokens as the user wrote them, each with its contextual vector from the encoder."""
+        for text in texts:
+            pieces = self.source.pieces(text)[: self.longest]
+            states = self.model.encode(self._source([[token for token, _ in pieces]])).states[0].float().cpu().numpy()
+            yield [(piece, states[place]) for place, (_, piece) in enumerate(pieces)]
+
+    def save(
+        self, folder: Path, *, scores: Mapping[str, float] | None = None, readme: str = "", step: int | None = None
+    ) -> None:
+        """Write a model folder: weights, configuration, tokenizers, model card and manifest."""
+        import headway
+
+        joint = self.source is self.target
+        card = Card(
+            headway=headway.__version__,
+            model=self.model.config,
+            source_vocabulary=self.source.size,
+            target_vocabulary=self.target.size,
+            joint=joint,
+            tokenizer=self.source.file_name,
+            decoding=self.decoding,
+            scores=dict(scores or {}),
+        )
+
+        def fill(aside: Path) -> None:
+            (aside / "config.json").write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            write_tensors(aside / "model.safetensors", parameters(self.model))
+            for tokenizer, name in zip((self.source, self.target), _tokenizer_names(card), strict=True):
+                tokenizer.save(aside / name)
+            (aside / "README.md").write_text(readme or "# A Headway model\n", encoding="utf-8")
+
+        write_folder(folder, fill, {"kind": "model", "step": step})
+
+
+START, END = "⟨s⟩", "⟨/s⟩"
+"""How control symbols are shown: unlike anything a text holds."""
+
+
+def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Translator:
+    """Load a model folder, or the `best` model of a run folder; nothing in it is ever executed."""
+    path = Path(folder)
+    if (path / "best").is_dir():
+        path = path / "best"
+    verify_folder(path)
+    card = _card(path)
+    names = _tokenizer_names(card)
+    source = Tokenizer.load(path / names[0])
+    target = source if card.joint else Tokenizer.load(path / names[1])
+    for tokenizer, size, name in (
+        (source, card.source_vocabulary, names[0]),
+        (target, card.target_vocabulary, names[1]),
+    ):
+        if tokenizer.size != size:
+            raise FolderError(
+                f"{path / name}: {tokenizer.size} tokens, the model has {size}; they do not belong together"
+            )
+    return Translator(_model(path, card, device), source, target, card.decoding)
+
+
+def _card(path: Path) -> Card:
+    config = path / "config.json"
+    if not plain_file(config) or config.stat().st_size > 1 << 20:
+        raise FolderError(f"{config}: missing or too large; this is not a Headway model folder")
+    try:
+        tree = json.loads(config.read_bytes())
+        return Card.model_validate_json(json.dumps(tree))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise FolderError(f"{config}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+    except (ValueError, RecursionError):
+        raise FolderError(f"{config}: not valid JSON; use another copy of the folder") from None
+
+
+def _tokenizer_names(card: Card) -> tuple[str, str]:
+    """The two files of the tokenizers; never a path that the folder chose."""
+    if card.tokenizer not in ("tokenizer.json", "tokenizer.model"):
+        raise FolderError(f"config.json: {card.tokenizer!r} is not a tokenizer file; it is tokenizer.json or .model")
+    if card.joint:
+        return card.tokenizer, card.tokenizer
+    return f"source.{card.tokenizer}", f"target.{card.tokenizer}"
+
+
+def _model(path: Path, card: Card, device: str | torch.device) -> Model:
+    _, architecture = CATALOG[card.model.architecture]
+    weights = path / "model.safetensors"
+    sizes = card.source_vocabulary, card.target_vocabulary
+    try:
+        with torch.device("meta"):  # counts the parameters without memory for them
+            needed = 4 * sum(weight.numel() for weight in architecture(card.model, *sizes).parameters())
+        if not plain_file(weights) or not needed <= weights.stat().st_size <= needed + (16 << 20):
+            raise FolderError(f"{weights}: not the {needed} bytes of weights that config.json describes")
+        model = architecture(card.model, *sizes)
+    except ValueError as error:
+        raise FolderError(f"{path / 'config.json'}: {error}") from None
+    load_parameters(model, read_tensors(weights), str(weights))
+    return model.eval().to(device)
+
+
+def _groups(sentences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Indices of sentences that are not empty, of like length together, in batches of bounded size."""
+    order = sorted((index for index, ids in enumerate(sentences) if ids), key=lambda index: len(sentences[index]))
+    group: list[int] = []
+    for index in order:
+        if group and (len(group) + 1) * (len(sentences[index]) + 1) > DECODED_TOGETHER:
+            yield group
+            group = []
+        group.append(index)
+    if group:
+        yield group
+
+
+def _stacked(weights: Iterable[Tensor]) -> Float[np.ndarray, "layers heads query key"]:
+    return torch.stack([each[0] for each in weights]).float().cpu().numpy()
