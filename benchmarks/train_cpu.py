@@ -26,6 +26,11 @@ from pathlib import Path
 
 WORKER = Path(__file__).parent / "peers" / "training.py"
 ENVIRONMENTS = {"headway": None, "torch": None, "torch-compiled": None, "marian": "main", "joeynmt": "joey"}
+ENVIRONMENT = {
+    "OMP_WAIT_POLICY": "passive",  # spinning threads make every figure worthless as soon as another process runs
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 WARM_UP = 3
 
 
@@ -42,7 +47,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            env=os.environ | {"OMP_NUM_THREADS": str(options.threads), "TOKENIZERS_PARALLELISM": "false"},
+            env=os.environ | ENVIRONMENT | {"OMP_NUM_THREADS": str(options.threads)},
         )
 
     def step(self, batch: int) -> dict[str, float] | None:
@@ -70,8 +75,10 @@ def start(options: argparse.Namespace) -> list[Worker]:
             continue
         if system not in given and environment and not options.peers:
             continue
-        beside = str(options.peers / environment / "bin" / "python") if environment and options.peers else sys.executable
-        worker = Worker(system, given.get(system, beside), options)
+        python = (
+            str(options.peers / environment / "bin" / "python") if environment and options.peers else sys.executable
+        )
+        worker = Worker(system, given.get(system, python), options)
         if all(worker.step(batch) for batch in range(WARM_UP)):
             workers.append(worker)
         else:
@@ -88,7 +95,10 @@ def measure(workers: list[Worker], options: argparse.Namespace) -> dict[str, lis
         answers: dict[str, list[dict[str, float]]] = {worker.system: [] for worker in workers}
         for batch in range(options.batches):
             for worker in order.sample(workers, len(workers)):
-                answers[worker.system].append(worker.step(batch) or sys.exit(f"{worker.system} died; see {worker.log.name}"))
+                answer = worker.step(batch)
+                if answer is None:
+                    sys.exit(f"{worker.system} died; see {worker.log.name}")
+                answers[worker.system].append(answer)
         for system, steps in answers.items():
             speeds[system].append(sum(step["tokens"] for step in steps) / sum(step["seconds"] for step in steps))
     return speeds
@@ -112,8 +122,8 @@ def main() -> None:
     for system, repeats in speeds.items():
         middle = statistics.median(repeats)
         line = {"system": system, "dtype": options.dtype, "threads": options.threads, "repeats": options.repeats}
-        line |= {"target_tokens_per_second": round(middle), "lowest": round(min(repeats)), "highest": round(max(repeats))}
-        print(json.dumps(line | {"ratio_to_best_peer": round(middle / best, 3)}), flush=True)
+        line |= {"target_tokens_per_second": round(middle), "ratio_to_best_peer": round(middle / best, 3)}
+        print(json.dumps(line | {"lowest": round(min(repeats)), "highest": round(max(repeats))}), flush=True)
     for worker in workers:
         worker.close()
 

@@ -140,7 +140,7 @@ def joeynmt() -> System:
 
     def objective(batch: Batch) -> torch.Tensor:
         given = JoeyBatch(
-            src=workload.rectangle([source + [END] for source, _ in batch.pairs], PADDING),
+            src=workload.rectangle([[*source, END] for source, _ in batch.pairs], PADDING),
             src_length=batch.source_lengths(),
             src_prompt_mask=None,
             trg=workload.rectangle([[BEGIN, *target, END] for _, target in batch.pairs], PADDING),
@@ -158,7 +158,44 @@ def joeynmt() -> System:
     return model, objective
 
 
-SYSTEMS = {"torch": torch_eager, "torch-compiled": torch_compiled, "marian": marian, "joeynmt": joeynmt}
+def headway() -> System:
+    """Headway as its trainer runs on a CPU: packed batches, freed memory kept."""
+    from headway.allocator import keep_freed_memory
+    from headway.data.batches import Batch as HeadwayBatch
+    from headway.models.transformer import Transformer, TransformerConfig
+    from headway.objectives import LabelSmoothedLikelihood
+    from headway.sequences import Sequences
+
+    keep_freed_memory()
+    config = TransformerConfig(
+        dim=DIM,
+        heads=HEADS,
+        hidden=HIDDEN,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        longest=workload.LONGEST,
+        dropout=DROPOUT,
+        attention_dropout=DROPOUT,
+        activation_dropout=DROPOUT,
+    )
+    model = Transformer(config, VOCABULARY, VOCABULARY)
+    likelihood = LabelSmoothedLikelihood(SMOOTHING)
+
+    def objective(batch: Batch) -> torch.Tensor:
+        given = HeadwayBatch(
+            source=Sequences.pack([[*source, END] for source, _ in batch.pairs]),
+            target=Sequences.pack([[BEGIN, *target] for _, target in batch.pairs]),
+            labels=Sequences.pack([[*target, END] for _, target in batch.pairs]).tokens,
+            units=batch.target_tokens,
+        )
+        loss = likelihood(model, given)
+        return loss.total / loss.units
+
+    return model, objective
+
+
+SYSTEMS = {"headway": headway, "torch": torch_eager, "torch-compiled": torch_compiled, "marian": marian}
+SYSTEMS["joeynmt"] = joeynmt
 
 
 def main() -> None:

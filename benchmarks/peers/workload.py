@@ -29,9 +29,9 @@ class Batch:
     def padded(self, padding: int = PADDING, begin: int = BEGIN) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Source with end symbol, target shifted right behind `begin`, and labels."""
         return (
-            rectangle([source + [END] for source, _ in self.pairs], padding),
+            rectangle([[*source, END] for source, _ in self.pairs], padding),
             rectangle([[begin, *target] for _, target in self.pairs], padding),
-            rectangle([target + [END] for _, target in self.pairs], padding),
+            rectangle([[*target, END] for _, target in self.pairs], padding),
         )
 
     def source_lengths(self) -> torch.Tensor:

@@ -1,9 +1,11 @@
 """The composition root: from a recipe to everything wired; the only file that knows everything."""
 
+import os
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -16,7 +18,7 @@ from headway.data.tokenizer import Tokenizer
 from headway.data.vectors import read_vectors
 from headway.errors import ConfigError, FolderError, UserError
 from headway.folders import locked, read_manifest, write_text
-from headway.models.catalog import CATALOG, Model
+from headway.models.catalog import CATALOG, Model, ModelConfig
 from headway.nn.embedding import Embedding
 from headway.objectives import LabelSmoothedLikelihood
 from headway.recipe import MAY_CHANGE, Recipe, choose, differences
@@ -28,6 +30,7 @@ from headway.translator import Translator
 from headway.validation import Validator, validation_batches
 
 
+@runtime_checkable
 class Screen(Protocol):
     """Where a person follows the work."""
 
@@ -51,28 +54,48 @@ def choose_device(name: str | None) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"--device {name}: no such kind of device; use cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"--device {name}: PyTorch sees no GPU here; use --device cpu")
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"--device {name}: no such kind of device; use cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"--device {name}: PyTorch sees {torch.cuda.device_count()} GPUs here; use --device cpu")
     return device
 
 
 def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, resume: bool = False) -> Path:
     """Train in the run folder `out` and return the model folder; a mistake of the user's leaves nothing behind."""
-    created = not out.exists()
-    try:
-        with locked(out):
-            recipe, prepared = _resumed(recipe, out) if resume else _begun(recipe, out, device, screen)
+    missing = [path for path in (out, *out.parents) if not path.exists()]
+    with locked(out):
+        before = set(out.iterdir())
+        try:
+            recipe, prepared = _resumed(recipe, out, device) if resume else _begun(recipe, out, device, screen)
             trainer = _trainer(recipe, prepared, out, device, screen, resume=resume)
-            with trainer.journal:
-                screen.say(f"training on {device}: {_described(trainer.model, prepared, recipe)}")
-                reason = trainer.fit()
-                screen.say(f"training ends: {reason}")
-                return _finished(trainer, prepared, recipe, out, screen)
-    except UserError:
-        if created:
-            shutil.rmtree(out, ignore_errors=True)
-        raise
+        except UserError:
+            if not resume:
+                _remove(out, before, missing)
+            raise
+        with trainer.journal:
+            screen.say(f"training on {device}: {_described(trainer.model, prepared, recipe)}")
+            reason = trainer.fit()
+            screen.say(f"training ends: {reason}")
+            return _finished(trainer, prepared, recipe, out, screen)
+
+
+def _remove(out: Path, before: set[Path], missing: list[Path]) -> None:
+    """Remove what a refused run has written and the folders made for it, but never what was there or others put there.
+
+    Called while the lock is held.
+    """
+    for path in set(out.iterdir()) - before:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    if before == {out / "lock"}:
+        (out / "lock").unlink()
+    with suppress(OSError):  # not empty
+        for folder in missing:
+            folder.rmdir()
 
 
 def _begun(recipe: Recipe, out: Path, device: torch.device, screen: Screen) -> tuple[Recipe, Prepared]:
@@ -91,7 +114,7 @@ def _begun(recipe: Recipe, out: Path, device: torch.device, screen: Screen) -> t
     common = overlap(recipe.data, split)
     if common:
         screen.say(f"warning: the sources of {common} training pairs stand in {recipe.data.test_source} too")
-    epoch = feed_of(recipe, prepared, out).length(0) // recipe.training.accumulate
+    epoch = len(feed_of(recipe, prepared, out).plan(0)) // recipe.training.accumulate
     if recipe.training.validate_every is None and recipe.training.time is None:
         training = recipe.training.model_copy(update={"validate_every": max(100, min(epoch, 5000))})
         recipe = recipe.model_copy(update={"training": training})
@@ -107,8 +130,9 @@ def stored_recipe(out: Path) -> Recipe:
     return validated(Recipe, read_toml(path), str(path))
 
 
-def _resumed(recipe: Recipe, out: Path) -> tuple[Recipe, Prepared]:
+def _resumed(recipe: Recipe, out: Path, device: torch.device) -> tuple[Recipe, Prepared]:
     stored = stored_recipe(out)
+    recipe = choose(_completed(recipe, stored), 0, device)  # every choice was made when the run began
     refused = [name for name in differences(stored, recipe) if name not in MAY_CHANGE]
     if refused:
         raise ConfigError(f"--resume: changed since the run began: {', '.join(refused)}; change them back")
@@ -116,6 +140,15 @@ def _resumed(recipe: Recipe, out: Path) -> tuple[Recipe, Prepared]:
     if prepared is None:
         raise FolderError(f"{out}: its data was never prepared; remove the folder and begin again")
     return recipe, prepared
+
+
+def _completed(recipe: Recipe, stored: Recipe) -> Recipe:
+    """The recipe with what it leaves open taken from the stored one."""
+    groups = {name: getattr(stored, name) for name in Recipe.model_fields}
+    given = recipe.model_dump(exclude_none=True)
+    return Recipe.model_validate(
+        {name: {**group.model_dump(), **given.get(name, {})} for name, group in groups.items()}
+    )
 
 
 def _trainer(
@@ -164,6 +197,7 @@ def _trainer(
 def build_model(recipe: Recipe, prepared: Prepared) -> Model:
     """A new model for the recipe, its embeddings started from vectors where files are given."""
     assert recipe.model is not None  # chosen before
+    _refuse_too_large(recipe.model, prepared.target.size)
     _, architecture = CATALOG[recipe.model.architecture]
     try:
         model = architecture(recipe.model, prepared.source.size, prepared.target.size)
@@ -177,6 +211,15 @@ def build_model(recipe: Recipe, prepared: Prepared) -> Model:
         if path is not None:
             start_from_vectors(embedding, data.folder / path, tokenizer)
     return model
+
+
+def _refuse_too_large(config: ModelConfig, vocabulary: int) -> None:
+    """Refuse a model that this machine could not hold, before it is tried."""
+    count = config.fewest_parameters(vocabulary)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 16 * count > memory:  # weights, gradients and two moments of four bytes each
+        told = f"{count / 1e6:,.0f} M parameters take {16 * count / 2**30:,.0f} GiB to train"
+        raise ConfigError(f"model: {told}, the machine has {memory / 2**30:,.0f}; lower dim, hidden or the layers")
 
 
 def start_from_vectors(embedding: Embedding, path: Path, tokenizer: Tokenizer) -> int:
@@ -225,15 +268,16 @@ def _finished(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, s
         screen.say(f"the model in {folder} is already that of step {step}: nothing to do")
         return folder
     steps = [number for _, number in trainer.progress.best]
-    model, check = trainer.model.eval(), lambda: None
-    outcomes = []
-    for candidate in ([steps[0]], steps) if len(steps) > 1 else ([steps[0]],):
+    candidates = [steps[:1], steps] if len(steps) > 1 else [steps]
+    model, outcomes = trainer.model.eval(), []
+    for candidate in candidates:
         load_parameters(model, trainer.checkpoints.average(candidate), str(out))
         with torch.no_grad(), trainer.arithmetic():
-            outcomes.append((trainer.validate(model, check), candidate))
+            outcomes.append((trainer.validate(model, lambda: None), candidate))
     sign = 1 if recipe.training.metric == "loss" else -1
     found, chosen = min(outcomes, key=lambda outcome: sign * outcome[0].scores[recipe.training.metric])
-    load_parameters(model, trainer.checkpoints.average(chosen), str(out))
+    if chosen != candidates[-1]:
+        load_parameters(model, trainer.checkpoints.average(chosen), str(out))
     told = ", ".join(f"{name} {value:.3f}" for name, value in found.scores.items())
     kind = f"the average of {len(chosen)} checkpoints" if len(chosen) > 1 else "the best checkpoint"
     screen.say(f"the model is {kind}: {told}")

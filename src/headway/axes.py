@@ -20,5 +20,7 @@ AXES = {
     "source": "positions of the source sentence",
     "target": "positions of the target sentence",
     "pairs": "sentence pairs of a corpus",
+    "rest": "whatever axes follow, untouched",
+    "shape": "any axes: the function works element by element",
 }
 """Every axis word with what it counts."""

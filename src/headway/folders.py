@@ -64,10 +64,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_bytes())
         version, files = manifest["format"], manifest["files"]
         entries = [(str(name), int(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise FolderError(f"{path}: damaged; use another copy of the folder") from None
     if version != FORMAT:
-        raise FolderError(f"{folder}: format {version!r}, this Headway reads format {FORMAT}; install a newer one")
+        told = repr(version)[:40]
+        raise FolderError(f"{folder}: format {told}, this Headway reads format {FORMAT}; install a newer one")
     if any(Path(name).name != name or name in ("", ".", "..") for name, _, _ in entries):
         raise FolderError(f"{path}: names a file outside the folder; do not use it")
     return dict(manifest)
@@ -89,7 +90,10 @@ def verify_folder(folder: Path) -> dict[str, Any]:
 
 def plain_file(path: Path) -> bool:
     """Whether `path` is a file of its own, not a link to somewhere else."""
-    return path.is_file() and not path.is_symlink()
+    try:
+        return path.is_file() and not path.is_symlink()
+    except OSError:  # a name too long to be one
+        return False
 
 
 def sha256(path: Path) -> str:

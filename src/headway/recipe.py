@@ -61,9 +61,10 @@ def _training(given: TrainingConfig, model: ModelConfig, device: torch.device) -
     if given.steps is not None:
         warmup = min(warmup, given.steps // 10)
     half = gpu and torch.cuda.is_bf16_supported()
+    slow_packed = model.attention_dropout > 0.0 or model.positions in ("relative", "alibi")  # no packed kernel serves
     chosen: dict[str, Any] = {
         "batch_tokens": (25_000 if model.dim >= 512 else 8192) if gpu else 2048,
-        "layout": "packed" if half and model.attention_dropout == 0.0 else "padded",
+        "layout": "packed" if half and not slow_packed else "padded",
         "learning_rate": 0.4 / model.dim,
         "schedule": "linear" if bounded else "inverse_sqrt",
         "warmup": warmup,

@@ -41,7 +41,8 @@ def rehearse(recipe: Recipe, *, device: torch.device, screen: Screen) -> None:
         prepared = prepare(data, recipe.tokenizer, folder, longest=longest, split=split, report=screen.working)
         torch.manual_seed(recipe.training.seed)
         model = build_model(recipe, prepared).to(device)
-        batch = next(feed_of(recipe, prepared, folder).batches(0, 0)).to(device)
+        _, batches = feed_of(recipe, prepared, folder).epoch(0, 0)
+        batch = next(batches).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=recipe.training.precision == "bf16"):
             _masks(model, batch, screen)
             _speed(model, batch, device, pairs, screen)

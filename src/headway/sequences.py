@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Int
@@ -44,14 +45,14 @@ class Sequences:
         """Whether the sentences share one axis."""
         return self.tokens.dim() == 1
 
-    @property
+    @cached_property
     def present(self) -> Bool[Tensor, "*batch time"]:
         """Which cells hold a token rather than padding."""
         if self.packed:
             return torch.ones_like(self.tokens, dtype=torch.bool)
         return torch.arange(self.longest, device=self.lengths.device) < self.lengths[:, None]
 
-    @property
+    @cached_property
     def positions(self) -> Int[Tensor, "*batch time"]:
         """The place of every cell in its own sentence, from 0."""
         if not self.packed:
@@ -61,7 +62,7 @@ class Sequences:
             self.lengths, output_size=len(self.tokens)
         )
 
-    @property
+    @cached_property
     def bounds(self) -> Int[Tensor, " bounds"]:
         """Where every packed sentence starts, and last where they end."""
         return torch.nn.functional.pad(self.lengths.cumsum(0), (1, 0)).int()

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from headway.config import Settings
+from headway.config import Settings, validated
 from headway.data.tokenizer import Tokenizer
-from headway.errors import ConfigError, FolderError
+from headway.errors import FolderError
 from headway.folders import plain_file, verify_folder, write_folder
 from headway.inspection import Attention
 from headway.models.catalog import CATALOG, Model, ModelConfig
@@ -23,8 +23,8 @@ from headway.search import DecodingConfig, Hypothesis, decode
 from headway.sequences import Sequences
 from headway.training.checkpoint import load_parameters, parameters, read_tensors, write_tensors
 
-DECODED_TOGETHER = 4096
-"""Source cells decoded in one batch."""
+DECODED_TOGETHER = {"cpu": 4096, "cuda": 1 << 16}
+"""Source cells decoded in one batch, by kind of device."""
 
 
 class Card(Settings):
@@ -93,11 +93,7 @@ class Translator:
             return self([text], **options)[0]
         decoding = self.decoding
         if options:
-            try:
-                decoding = DecodingConfig.model_validate({**decoding.model_dump(), **options})
-            except ValidationError as error:
-                problem = error.errors()[0]
-                raise ConfigError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+            decoding = validated(DecodingConfig, {**decoding.model_dump(), **options}, "decoding")
         translator = replace(self, decoding=decoding)
         found = translator.search(translator.tokenize(text))
         return [Translation(translator, source, each) for source, each in zip(text, found, strict=True)]
@@ -127,7 +123,7 @@ class Translator:
         `check` is called before every batch and may raise to stop.
         """
         answers: list[list[Hypothesis]] = [[] for _ in sentences]
-        for group in _groups(sentences):
+        for group in _groups(sentences, DECODED_TOGETHER.get(self.device.type, 4096)):
             check()
             found = self._search_group([sentences[index] for index in group])
             for index, each in zip(group, found, strict=True):
@@ -176,12 +172,13 @@ class Translator:
         texts = [self.target.decode(tokens[:count]) for count in range(len(tokens) + 1)]
         return [after.removeprefix(before) or "·" for before, after in pairwise(texts)]
 
-    @torch.inference_mode()
     def embed(self, texts: Sequence[str]) -> Iterator[list[tuple[str, Float[np.ndarray, " dim"]]]]:
         """For every text, its tokens as the user wrote them, each with its contextual vector from the encoder."""
         for text in texts:
             pieces = self.source.pieces(text)[: self.longest]
-            states = self.model.encode(self._source([[token for token, _ in pieces]])).states[0].float().cpu().numpy()
+            with torch.inference_mode():
+                encoded = self.model.encode(self._source([[token for token, _ in pieces]]))
+                states = encoded.states[0].float().cpu().numpy()
             yield [(piece, states[place]) for place, (_, piece) in enumerate(pieces)]
 
     def save(
@@ -221,9 +218,12 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Translato
     path = Path(folder)
     if (path / "best").is_dir():
         path = path / "best"
-    verify_folder(path)
+    sealed = verify_folder(path)["files"]
     card = _card(path)
     names = _tokenizer_names(card)
+    unsealed = {"config.json", "model.safetensors", *names} - sealed.keys()
+    if unsealed:
+        raise FolderError(f"{path}: its manifest does not name {', '.join(sorted(unsealed))}; use another copy")
     source = Tokenizer.load(path / names[0])
     target = source if card.joint else Tokenizer.load(path / names[1])
     for tokenizer, size, name in (
@@ -246,7 +246,8 @@ def _card(path: Path) -> Card:
         return Card.model_validate_json(json.dumps(tree))
     except ValidationError as error:
         problem = error.errors()[0]
-        raise FolderError(f"{config}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+        name = ".".join(map(str, problem["loc"]))[:80] or "config"
+        raise FolderError(f"{config}: {name}: {problem['msg']}; use another copy of the folder") from None
     except (ValueError, RecursionError):
         raise FolderError(f"{config}: not valid JSON; use another copy of the folder") from None
 
@@ -264,24 +265,26 @@ def _model(path: Path, card: Card, device: str | torch.device) -> Model:
     _, architecture = CATALOG[card.model.architecture]
     weights = path / "model.safetensors"
     sizes = card.source_vocabulary, card.target_vocabulary
+    held = weights.stat().st_size
+    if held < 4 * card.model.fewest_parameters(card.target_vocabulary):
+        raise FolderError(f"{weights}: {held} bytes cannot be the weights that config.json describes; use another copy")
     try:
-        with torch.device("meta"):  # counts the parameters without memory for them
-            needed = 4 * sum(weight.numel() for weight in architecture(card.model, *sizes).parameters())
-        if not plain_file(weights) or not needed <= weights.stat().st_size <= needed + (16 << 20):
-            raise FolderError(f"{weights}: not the {needed} bytes of weights that config.json describes")
         model = architecture(card.model, *sizes)
     except ValueError as error:
-        raise FolderError(f"{path / 'config.json'}: {error}") from None
+        raise FolderError(f"{path / 'config.json'}: {error}; use another copy of the folder") from None
+    needed = 4 * sum(weight.numel() for weight in model.parameters())
+    if not needed <= held <= needed + (16 << 20):  # names and shapes take far less than 16 MiB
+        raise FolderError(f"{weights}: {held} bytes, the model of config.json has {needed}; use another copy")
     load_parameters(model, read_tensors(weights), str(weights))
     return model.eval().to(device)
 
 
-def _groups(sentences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+def _groups(sentences: Sequence[Sequence[int]], cells: int) -> Iterator[list[int]]:
     """Indices of sentences that are not empty, of like length together, in batches of bounded size."""
     order = sorted((index for index, ids in enumerate(sentences) if ids), key=lambda index: len(sentences[index]))
     group: list[int] = []
     for index in order:
-        if group and (len(group) + 1) * (len(sentences[index]) + 1) > DECODED_TOGETHER:
+        if group and (len(group) + 1) * (len(sentences[index]) + 1) > cells:
             yield group
             group = []
         group.append(index)

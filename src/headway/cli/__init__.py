@@ -3,6 +3,8 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError
@@ -20,28 +22,46 @@ for module in (demo, check, init, train, translate, evaluate, attention, positio
     app.command(module.command, name=module.__name__.rpartition(".")[2])
 
 
+LONGEST_COMPLAINT = 2000
+"""Characters of an error line; a hostile file could fill the screen with its names."""
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit: 0 well, 1 a failure, 2 a mistake of the user's, 128 + signal when stopped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # open for as long as the process runs
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+        command(*bound.args, **bound.kwargs)
         sys.stdout.flush()
         code = 0
     except CycloptsError as error:
-        code = complain(" ".join(str(error).split()) + "; see --help", 2)
+        code = complain(str(error).strip().rstrip(".") + "; see --help", 2)
     except HeadwayError as error:
         code = complain(str(error), error.exit_code)
     except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         code = 1
     except KeyboardInterrupt:
         code = complain("stopped", 130)
     except OSError as error:
-        code = complain(f"{error.filename or 'output'}: {error.strerror}", 1)
+        _forget_output()
+        code = complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
     sys.exit(code)
 
 
 def complain(message: str, code: int) -> int:
     """Say what is wrong in one line on standard error, and hand back the exit code."""
-    line = " ".join(message.splitlines())
-    print(f"headway: {line}", file=sys.stderr)
+    line = " ".join(message.split())
+    # Names come from files: none may move the cursor or colour the terminal.
+    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
+    shown = shown if len(shown) <= LONGEST_COMPLAINT else f"{shown[:LONGEST_COMPLAINT]} ..."
+    print(f"headway: {shown}", file=sys.stderr)
     return code
+
+
+def _forget_output() -> None:
+    """Send what standard output still holds nowhere, so that Python does not try to write it again at exit."""
+    with suppress(OSError, ValueError):  # not a file of the system's
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

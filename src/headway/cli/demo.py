@@ -62,9 +62,8 @@ def command(
     shown.attention.save(page)
     print(f"{len(demo.test)} sentences never seen in training:")
     print(f"  model     BLEU {reached['BLEU'].value:6.2f}   exactly right {reached.exact:6.2f} %")
-    print(
-        f"  baseline  BLEU {baseline['BLEU'].value:6.2f}   exactly right {baseline.exact:6.2f} %   ({demo.baseline_name})"
-    )
+    told = f"BLEU {baseline['BLEU'].value:6.2f}   exactly right {baseline.exact:6.2f} %   ({demo.baseline_name})"
+    print(f"  baseline  {told}")
     print(f"{demo.example}  ->  {shown}")
     print(f"attention page: {page}")
     print(f'more: headway translate {folder}, headway attention {folder} "{demo.example}"')

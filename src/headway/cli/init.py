@@ -4,7 +4,6 @@ from pathlib import Path
 
 from headway.errors import FolderError
 
-
 HEAD = """# A Headway recipe: headway train FILE --out runs/NAME
 # What stands behind '#' without a value is chosen for you.
 
@@ -28,5 +27,8 @@ def command(path: Path = Path("recipe.toml"), /) -> None:
 
     data = DataConfig(source=Path("train.source"), target=Path("train.target"))
     recipe = Recipe(data=data, model=TransformerConfig(preset="small"))
-    path.write_text(HEAD + write_toml(recipe, comments=True), encoding="utf-8")
+    try:
+        path.write_text(HEAD + write_toml(recipe, comments=True), encoding="utf-8")
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
     print(path)

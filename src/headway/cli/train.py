@@ -85,7 +85,8 @@ def _recipe(path: Path | None, overrides: list[str], resumed: Path | None) -> "R
 
         tree = stored_recipe(resumed).model_dump(mode="json", exclude_none=True)
     tree = override(tree, overrides)
-    if "source" not in tree.get("data", {}):
+    group = tree.get("data", {})
+    if isinstance(group, dict) and "source" not in group:
         raise ConfigError("nothing to learn from: give --source and --target, or a recipe ('headway init' writes one)")
     return validated(Recipe, tree, str(path or "options"))
 

@@ -65,25 +65,34 @@ def command(
     translator = load(model, device=choose_device(device))
     if nbest is not None and beam is None and nbest > translator.decoding.beam:
         options["beam"] = nbest
+    name = str(input_ or "standard input")
     with written(output, input_) as file:
         number = 0
         lines = lines_of(input_, invalid)
         while chunk := list(islice(lines, buffer)):
-            for line in _answers(translator, chunk, options, number, as_json=json_, many=nbest is not None):
+            for line in _answers(translator, chunk, options, (name, number), as_json=json_, many=nbest is not None):
                 file.write(line + "\n")
             file.flush()
             number += len(chunk)
 
 
 def _answers(
-    translator: "Translator", lines: list[str | None], options: dict[str, Any], first: int, *, as_json: bool, many: bool
+    translator: "Translator",
+    lines: list[str | None],
+    options: dict[str, Any],
+    where: tuple[str, int],
+    *,
+    as_json: bool,
+    many: bool,
 ) -> Iterator[str]:
-    records = [_record(line, first + place) for place, line in enumerate(lines, 1)] if as_json else []
-    sources = [record["source"] for record in records] if as_json else [line or "" for line in lines]
+    """The lines to write for the lines of the file `where[0]` that come after its first `where[1]`."""
+    name, first = where
+    records = [_record(line, f"{name}: line {first + place}") for place, line in enumerate(lines, 1)] if as_json else []
+    sources = [record.get("source", "") for record in records] if as_json else [line or "" for line in lines]
     for place, found in enumerate(translator(sources, **options)):
         if as_json:
             added: dict[str, Any] = {"translation": str(found), "score": found.score}
-            yield json.dumps(records[place] | added | ({"nbest": _nbest(found)} if many else {}), ensure_ascii=False)
+            yield _dumped(records[place] | added | ({"nbest": _nbest(found)} if many else {})) if records[place] else ""
         elif many:
             for each in _nbest(found):
                 yield f"{first + place} ||| {each['text']} ||| F0= {each['logprob']:.6f} ||| {each['score']:.6f}"
@@ -92,17 +101,36 @@ def _answers(
 
 
 def _nbest(found: "Translation") -> list[dict[str, Any]]:
+    if not found.hypotheses:  # a blank line has its place in the list too
+        return [{"text": "", "logprob": 0.0, "score": 0.0}]
     return [
         {"text": text, "logprob": each.log_probability, "score": each.score}
-        for text, each in zip((str(found), *found.alternatives), found.hypotheses, strict=False)
+        for text, each in zip((str(found), *found.alternatives), found.hypotheses, strict=True)
     ]
 
 
-def _record(line: str | None, number: int) -> dict[str, Any]:
+def _dumped(record: dict[str, Any]) -> str:
+    """The record on one line; as it reads where UTF-8 can hold it, else escaped."""
+    text = json.dumps(record, ensure_ascii=False)
     try:
-        record = json.loads(line or "")
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # half a surrogate pair in a field that is only passed on
+        return json.dumps(record)
+    return text
+
+
+def _record(line: str | None, where: str) -> dict[str, Any]:
+    """The object of a line that has a source; an empty one for a line that was skipped."""
+    if line is None:
+        return {}
+    try:
+        record = json.loads(line)
     except (ValueError, RecursionError):
-        raise DataError(f'line {number}: not JSON; give one object a line with a field "source"') from None
+        raise DataError(f'{where}: not JSON; give one object a line with a field "source"') from None
     if not isinstance(record, dict) or not isinstance(record.get("source"), str):
-        raise DataError(f'line {number}: no text in a field "source"; give one object a line with it')
+        raise DataError(f'{where}: no text in a field "source"; give one object a line with it')
+    try:
+        record["source"].encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f'{where}: "source" holds half a surrogate pair; write the character itself') from None
     return record

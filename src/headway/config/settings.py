@@ -12,5 +12,4 @@ class Settings(BaseModel):
         extra="forbid",
         use_attribute_docstrings=True,
         allow_inf_nan=False,
-        validate_default=True,
     )

@@ -24,8 +24,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not UTF-8 at byte {error.start}; save the recipe as UTF-8") from None
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}; correct it there") from None
     if not tree:
         raise ConfigError(f"{path}: the recipe is empty; 'headway init' writes one to start from")
     return tree
@@ -33,7 +33,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def override(tree: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """Return `tree` with every `a.b=value` laid over it; a value is read as TOML, or taken as text."""
-    result = json.loads(json.dumps(tree))
+    result = json.loads(json.dumps(tree, default=str))  # TOML's dates and times
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         keys = name.strip().split(".")
@@ -51,7 +51,7 @@ def override(tree: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, A
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -76,7 +76,7 @@ def _problem(model: type[BaseModel], problem: Any) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
     verb = "" if problem["type"] == "value_error" else "should be "
     given = problem["input"]
-    shown = "" if isinstance(given, dict) else f", not {json.dumps(given, default=str)}"
+    shown = "" if isinstance(given, dict) else f", not {json.dumps(given, default=str)[:80]}"
     return f"{name}: {verb}{message[0].lower() + message[1:]}{shown}"
 
 

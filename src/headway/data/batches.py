@@ -16,11 +16,11 @@ from torch import Tensor
 
 from headway.data.dropout import BpeDropout
 from headway.data.plan import Layout, Plan
-from headway.data.store import Side, TokenStore
+from headway.data.store import Side, TokenStore, ranges, release
 from headway.data.tokenizer import Tokenizer
 from headway.sequences import Sequences
 
-_RELEASED_EVERY = 256  # batches after which the pages read from the store are given back
+_RELEASED_EVERY = 256  # batches after which the pages of the plan are given back
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def batches(
         for count, position in enumerate(range(start, len(plan), stride), start=1):
             yield collate(store, plan[position], source, target, plan.layout, resegment)
             if count % _RELEASED_EVERY == 0:
-                store.release()
+                release(plan.order)
 
     return _ahead(made(), ahead)
 
@@ -127,10 +127,7 @@ class _Side:
     def gather(
         cls, store: TokenStore, side: Side, pairs: NDArray[np.int64], layout: Layout, resegment: Resegment | None
     ) -> "_Side":
-        offsets = store.offsets(side)
-        begins = offsets[pairs]
-        lengths = offsets[pairs + 1] - begins
-        tokens = store.tokens(side)[_ranges(begins, lengths)].astype(np.int64)
+        tokens, lengths = store.gather(side, pairs)
         if resegment is not None:
             sentences = np.split(tokens, lengths.cumsum()[:-1])
             anew = [resegment(side, pair, ids) for pair, ids in zip(pairs.tolist(), sentences, strict=True)]
@@ -141,7 +138,7 @@ class _Side:
         packed = layout == "packed"
         starts = sizes.cumsum() - sizes if packed else np.arange(len(sizes)) * width
         shape = (int(sizes.sum()),) if packed else (len(sizes), width)
-        return cls(tokens, sizes, starts, _ranges(starts, lengths), shape)
+        return cls(tokens, sizes, starts, ranges(starts, lengths), shape)
 
     def laid_out(self, padding: int, *, start: int | None = None, end: int | None = None) -> NDArray[np.int64]:
         """The tokens with either `start` before or `end` after each sentence."""
@@ -157,12 +154,6 @@ class _Side:
         longest = int(self.sizes.max())
         full = tokens.ndim == 1 or int(self.sizes.min()) == longest
         return Sequences(torch.from_numpy(tokens), torch.from_numpy(self.sizes), longest, full)
-
-
-def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers `starts[i] ... starts[i] + lengths[i] - 1` of every i, one after the other."""
-    shift: NDArray[np.int64] = np.repeat(starts - (lengths.cumsum() - lengths), lengths)
-    return shift + np.arange(int(lengths.sum()), dtype=np.int64)
 
 
 def _ahead(items: Iterator[Batch], limit: int) -> Iterator[Batch]:

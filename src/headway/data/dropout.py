@@ -14,6 +14,7 @@ from headway.errors import ConfigError
 
 _CACHED_WORDS = 65_536
 _LONGEST_CACHED = 64
+_FOREVER = 2**62
 
 Chance = random.Random | np.random.Generator
 Candidate = tuple[int, int, int]
@@ -63,10 +64,10 @@ class BpeDropout:
                 result += ids
         return result
 
-    def _kept(self, generator: Chance) -> float:
+    def _kept(self, generator: Chance) -> int:
         """How many candidates in a row are kept before one is dropped: the gap between events of a fixed chance."""
         if self.probability == 0.0:
-            return math.inf
+            return _FOREVER
         return math.floor(math.log(1.0 - generator.random()) / math.log1p(-self.probability))
 
     def _word(self, spelling: str) -> _Word:
@@ -74,7 +75,7 @@ class BpeDropout:
         letters = [self._vocabulary[letter] for letter in spelling]
         pairs = [(place, self._merges.get(pair)) for place, pair in enumerate(pairwise(letters))]
         heap = sorted((merge[0], place, merge[1]) for place, merge in pairs if merge)
-        whole, _ = self._segment(letters, heap, math.inf, random.Random(0))
+        whole, _ = self._segment(letters, heap, _FOREVER, random.Random(0))
         word = _Word(letters, heap, whole)
         if len(letters) <= _LONGEST_CACHED:
             if len(self._words) >= _CACHED_WORDS:
@@ -83,12 +84,12 @@ class BpeDropout:
         return word
 
     def _segment(
-        self, letters: list[int], candidates: list[Candidate], kept: float, generator: Chance
-    ) -> tuple[list[int], float]:
+        self, letters: list[int], candidates: list[Candidate], kept: int, generator: Chance
+    ) -> tuple[list[int], int]:
         """Make the best merge that is not dropped, until all are; the first `kept` candidates looked at are not.
 
-        Candidates come in order of rank, so deciding on one at a time until the first that stays is the same as deciding
-        on all of them and taking the best; those passed over take part again in the next step.
+        Candidates come in order of rank, so deciding on one at a time until the first that stays is the same as
+        deciding on all of them and taking the best; those passed over take part again in the next step.
         """
         merges = self._merges
         symbols, heap, passed = letters.copy(), candidates.copy(), list[Candidate]()

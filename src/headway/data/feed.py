@@ -26,23 +26,17 @@ class Feed:
     longest: int
     """The most tokens of a sentence."""
 
-    def length(self, epoch: int) -> int:
-        """Batches of an epoch."""
-        return len(self._plan(epoch))
-
-    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        """The batches of an epoch from one on."""
-        resegment = None
+    def epoch(self, number: int, start: int) -> tuple[int, Iterator[Batch]]:
+        """How many batches an epoch has, and those from `start` on."""
+        plan, resegment = self.plan(number), None
         if self.dropout > 0.0:
-            resegment = Resegment(*self._segmenters, seed=self.seed, epoch=epoch, longest=self.longest)
+            resegment = Resegment(*self._segmenters, seed=self.seed, epoch=number, longest=self.longest)
         source, target = self.prepared.source, self.prepared.target
-        return batches(self.prepared.store, self._plan(epoch), source, target, start=start, resegment=resegment)
+        made = batches(self.prepared.store, plan, source, target, start=start, resegment=resegment)
+        return len(plan), made
 
-    @cached_property
-    def _segmenters(self) -> tuple[BpeDropout, BpeDropout]:
-        return BpeDropout(self.prepared.source, self.dropout), BpeDropout(self.prepared.target, self.dropout)
-
-    def _plan(self, epoch: int) -> Plan:
+    def plan(self, epoch: int) -> Plan:
+        """Which pairs make which batch of an epoch."""
         store = self.prepared.store
         return plan_epoch(
             store.source_lengths,
@@ -53,3 +47,7 @@ class Feed:
             layout=self.layout,
             folder=self.folder,
         )
+
+    @cached_property
+    def _segmenters(self) -> tuple[BpeDropout, BpeDropout]:
+        return BpeDropout(self.prepared.source, self.dropout), BpeDropout(self.prepared.target, self.dropout)

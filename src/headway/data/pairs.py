@@ -42,6 +42,11 @@ class Files:
         """Every file of the corpus."""
         return (self.source,) if self.target is None else (self.source, self.target)
 
+    @property
+    def one_file(self) -> bool:
+        """Whether the name of `source` says that it holds both sides."""
+        return _suffix(self.source) in TABLE_SUFFIXES + JSON_SUFFIXES
+
 
 class Pair(NamedTuple):
     """A sentence pair and the line it stands on, from 1."""
@@ -89,14 +94,18 @@ def _refuse_changes(files: Files, before: list[tuple[int, int, int] | None]) -> 
 def _sides(files: Files, invalid: Invalid) -> Iterator[Sides]:
     if files.target is not None:
         return _parallel(files.source, files.target, invalid)
-    suffixes = [suffix.lower() for suffix in files.source.suffixes]
-    suffix = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
+    suffix = _suffix(files.source)
     if suffix in TABLE_SUFFIXES:
         return _table(files.source, files.columns, invalid)
     if suffix in JSON_SUFFIXES:
         return _json(files.source, files.fields, invalid)
     known = ", ".join(TABLE_SUFFIXES + JSON_SUFFIXES)
     raise DataError(f"{files.source}: a corpus in one file must end in {known}; rename it, or give the target file too")
+
+
+def _suffix(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
 
 
 def _parallel(source: Path, target: Path, invalid: Invalid) -> Iterator[Sides]:

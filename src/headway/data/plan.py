@@ -117,16 +117,24 @@ def _blocks(
         starts = runs[first : first + _BLOCK] * _RUN
         pairs = (starts[:, None] + np.arange(_RUN)).ravel()
         pairs = pairs[pairs < len(source)]
-        pairs = pairs[_shuffled(len(pairs), chance)]
-        sizes = np.stack([source[pairs], target[pairs]]).astype(np.int64) + 1
-        release(source)
-        release(target)
+        sizes = np.stack([_read(lengths, starts) for lengths in (source, target)]) + 1
+        order = _shuffled(len(pairs), chance)
+        pairs, sizes = pairs[order], sizes[:, order]
         if layout == "packed":
             yield pairs, _cut_packed(sizes, budget)
         else:
             order = _by_length(sizes)
             counts = _cut_padded(sizes[:, order].max(axis=0), budget)
             yield _batches_shuffled(pairs[order], counts, chance)
+
+
+def _read(lengths: NDArray[np.int32], starts: Integers) -> Integers:
+    """The lengths of some runs; released run by run, because the system may map megabytes around each."""
+    runs = []
+    for start in starts.tolist():
+        runs.append(lengths[start : start + _RUN].astype(np.int64))
+        release(lengths)
+    return np.concatenate(runs)
 
 
 def _shuffled(count: int, chance: np.random.PCG64) -> Integers:

@@ -12,9 +12,9 @@ from headway.data.cleaning import clean
 from headway.data.config import DataConfig
 from headway.data.pairs import Pair, read_pairs
 from headway.data.store import TokenStore, build_store, open_store
-from headway.data.text import Fingerprint, changed, fingerprint, hashed
+from headway.data.text import Fingerprint, changed, fingerprint, hashed, read_lines
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
-from headway.errors import DataError
+from headway.errors import ConfigError, DataError
 from headway.folders import write_text
 
 SAMPLE = 2_000_000
@@ -78,6 +78,8 @@ def divide(config: DataConfig, report: Report) -> Split:
     else:
         wanted = min(config.held_out, total // 20)
         every = total // wanted if wanted else 2
+        if total == 1:
+            raise DataError(f"{config.training().source}: one pair only; give more lines")
         valid = [pair for number, pair in enumerate(_cleaned(config, Counter())) if number % every == every // 2]
     pairs = total - (len(valid) if every else 0)
     if pairs <= 0:
@@ -102,8 +104,12 @@ def prepare(
         longest=longest - 1,
         progress=lambda done: report("tokenizing", done, split.pairs),
     )
+    for path in config.training().paths:
+        if changed(path, split.files[str(path)]):
+            raise DataError(f"{path}: changed while it was read; start again when nothing writes to it")
     if not len(store):
-        raise DataError(f"{config.training().source}: every pair is longer than {longest} tokens; raise model.longest")
+        told = f"{store.dropped} are longer than {longest - 1} tokens, the others have the source of a validation pair"
+        raise DataError(f"{config.training().source}: no pair left to train on: {told}")
     _remember(folder, split, source, target, key)
     return Prepared(source, target, store, split)
 
@@ -134,6 +140,9 @@ def learn_tokenizers(
     """The tokenizer of each side: learnt from the training pairs, or loaded; the same one twice if joint."""
     if tokenizer.file is not None:
         loaded = Tokenizer.load(config.folder / tokenizer.file)
+        if tokenizer.vocabulary not in (None, loaded.size):
+            told = f"{loaded.size} tokens, tokenizer.vocabulary is {tokenizer.vocabulary}"
+            raise ConfigError(f"{config.folder / tokenizer.file}: {told}; leave the setting out")
         return loaded, loaded
     step = -(-split.pairs // SAMPLE)
 
@@ -156,7 +165,10 @@ def overlap(config: DataConfig, prepared_from: Split) -> int:
     test = config.test()
     if test is None:
         return 0
-    tested = {hashed(pair.source) for pair in read_pairs(test, invalid=config.invalid)}
+    if test.target is None and not test.one_file:
+        tested = {hashed(line) for line in read_lines(test.source, invalid=config.invalid) if line is not None}
+    else:
+        tested = {hashed(pair.source) for pair in read_pairs(test, invalid=config.invalid)}
     return sum(hashed(pair.source) in tested for pair in prepared_from.training(config, Counter()))
 
 

@@ -1,4 +1,4 @@
-"""The token store: a corpus as ids in flat files that are mapped into memory, never loaded."""
+"""The token store: a corpus as ids in flat files, of which only what a batch needs is read."""
 
 import errno
 import hashlib
@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import shutil
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -26,6 +27,7 @@ Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
 
 _CHUNK = 4096
+_NEAR = 512  # pairs between two that are still read in one go
 _MANIFEST = "store.json"
 _KINDS: dict[str, np.dtype[Any]] = {"lengths": np.dtype("<i4"), "offsets": np.dtype("<i8")}
 
@@ -36,6 +38,7 @@ class TokenStore:
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
         self.folder = folder
         self.manifest = manifest
+        self._descriptors: dict[str, int] = {}
         self.dropped: int = manifest["dropped"]
         """Pairs left out because one side was longer than the limit."""
 
@@ -60,13 +63,27 @@ class TokenStore:
         """The ids of one target sentence."""
         return self._sentence("target", index)
 
-    def tokens(self, side: Side) -> NDArray[Any]:
-        """All ids of a side, one sentence after the other."""
-        return self._source_tokens if side == "source" else self._target_tokens
+    def gather(self, side: Side, pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The ids of several sentences one after the other, and how many each has.
 
-    def offsets(self, side: Side) -> NDArray[np.int64]:
-        """Where every sentence of a side starts in `tokens`, and last where they end."""
-        return self._source_offsets if side == "source" else self._target_offsets
+        Sentences that are near on disk are read in one go; by plain reads, because a mapped page counts as memory of
+        the process, and the system may map megabytes around it.
+        """
+        ordered = np.sort(pairs)
+        if len(ordered) and not 0 <= ordered[0] <= ordered[-1] < len(self):
+            raise IndexError(f"pairs {ordered[0]} to {ordered[-1]} of {len(self)}")
+        content, begins, lengths, total = [], [], [], 0
+        for near in np.split(ordered, np.flatnonzero(np.diff(ordered) > _NEAR) + 1) if len(ordered) else ():
+            first = int(near[0])
+            offsets = self._read(side, "offsets", first, int(near[-1]) + 2)
+            content.append(self._read(side, "tokens", int(offsets[0]), int(offsets[-1])))
+            begins.append(offsets[near - first] - offsets[0] + total)
+            lengths.append(offsets[near - first + 1] - offsets[near - first])
+            total += len(content[-1])
+        back = np.argsort(np.argsort(pairs, kind="stable"), kind="stable")
+        counts = np.concatenate([np.empty(0, np.int64), *lengths])[back]
+        places = ranges(np.concatenate([np.empty(0, np.int64), *begins])[back], counts)
+        return np.concatenate([np.empty(0, np.int64), *content])[places].astype(np.int64), counts
 
     def verify(self) -> None:
         """Read every file and compare it with the digest taken when it was written."""
@@ -78,39 +95,30 @@ class TokenStore:
             if digest.hexdigest() != entry["sha256"]:
                 raise FolderError(f"{self.folder / name}: damaged, its content has changed; delete {self.folder}")
 
-    def release(self) -> None:
-        """Give back the memory of the pages read so far; they are read again when asked for."""
-        for side in SIDES:
-            release(self.tokens(side))
-            release(self.offsets(side))
-        release(self.source_lengths)
-        release(self.target_lengths)
-
-    @cached_property
-    def _source_tokens(self) -> NDArray[Any]:
-        return self._open("source", "tokens")
-
-    @cached_property
-    def _target_tokens(self) -> NDArray[Any]:
-        return self._open("target", "tokens")
-
-    @cached_property
-    def _source_offsets(self) -> NDArray[np.int64]:
-        return self._open("source", "offsets")
-
-    @cached_property
-    def _target_offsets(self) -> NDArray[np.int64]:
-        return self._open("target", "offsets")
-
     def _sentence(self, side: Side, index: int) -> NDArray[np.int64]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"pair {index} of {len(self)}")
-        start, end = self.offsets(side)[index : index + 2]
-        return self.tokens(side)[start:end].astype(np.int64)
+        return self.gather(side, np.array([index]))[0]
+
+    def _type(self, side: Side, kind: str) -> np.dtype[Any]:
+        return _KINDS.get(kind) or _token_type(self.manifest["vocabulary"][side])
 
     def _open(self, side: Side, kind: str) -> NDArray[Any]:
-        dtype = _KINDS.get(kind) or _token_type(self.manifest["vocabulary"][side])
-        return mapped(self.folder / f"{side}.{kind}", dtype)
+        return mapped(self.folder / f"{side}.{kind}", self._type(side, kind))
+
+    def _read(self, side: Side, kind: str, start: int, stop: int) -> NDArray[Any]:
+        name, dtype = f"{side}.{kind}", self._type(side, kind)
+        if name not in self._descriptors:
+            self._descriptors[name] = os.open(self.folder / name, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._descriptors[name])
+        content = os.pread(self._descriptors[name], (stop - start) * dtype.itemsize, start * dtype.itemsize)
+        if start > stop or len(content) != (stop - start) * dtype.itemsize:
+            raise FolderError(f"{self.folder / name}: damaged or changed while in use; delete {self.folder}")
+        return np.frombuffer(content, dtype)
+
+
+def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers `starts[i] ... starts[i] + lengths[i] - 1` of every i, one after the other."""
+    shift: NDArray[np.int64] = np.repeat(starts - (lengths.cumsum() - lengths), lengths)
+    return shift + np.arange(int(lengths.sum()), dtype=np.int64)
 
 
 def mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Literal, cast, overload
+from typing import Literal, cast, overload
 
 from headway.errors import DataError
 
@@ -37,16 +37,16 @@ def read_lines(path: Path, *, invalid: Invalid = "refuse") -> Iterator[str | Non
 
 
 @overload
-def read_stream(stream: BinaryIO, name: str, *, invalid: Literal["refuse"] = "refuse") -> Iterator[str]: ...
+def read_stream(stream: BufferedIOBase, name: str, *, invalid: Literal["refuse"] = "refuse") -> Iterator[str]: ...
 @overload
-def read_stream(stream: BinaryIO, name: str, *, invalid: Invalid) -> Iterator[str | None]: ...
-def read_stream(stream: BinaryIO, name: str, *, invalid: Invalid = "refuse") -> Iterator[str | None]:
+def read_stream(stream: BufferedIOBase, name: str, *, invalid: Invalid) -> Iterator[str | None]: ...
+def read_stream(stream: BufferedIOBase, name: str, *, invalid: Invalid = "refuse") -> Iterator[str | None]:
     """Read lines as `read_lines` does from an open binary stream, each as soon as it has come."""
     with explained(name):
         yield from _decoded(stream, name, invalid)
 
 
-def _decoded(stream: BinaryIO, name: str, invalid: Invalid) -> Iterator[str | None]:
+def _decoded(stream: BufferedIOBase, name: str, invalid: Invalid) -> Iterator[str | None]:
     number = offset = 0
     while piece := stream.readline(LONGEST_LINE + 6):  # a byte order mark, the line, "\r\n", and one byte too many
         number += 1

@@ -6,11 +6,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, SupportsInt
 
 import tokenizers
 from pydantic import Field
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from headway.config import Settings
 from headway.errors import ConfigError, DataError
@@ -34,7 +34,7 @@ class TokenizerConfig(Settings):
 
     kind: Literal["bpe", "characters", "words"] = "bpe"
     """bpe: byte-level subwords, nothing is unknown; characters: one token each; words: split at whitespace."""
-    vocabulary: int | None = Field(default=None, ge=len(SPECIALS) + 1)
+    vocabulary: int | None = Field(default=None, ge=len(SPECIALS) + 1, le=1 << 24)
     """Most tokens to learn; unset: chosen from the size of the corpus."""
     joint: bool = True
     """One tokenizer for both sides rather than one each."""
@@ -82,7 +82,7 @@ class Tokenizer(ABC):
                 encoded[place] = [self.unknown if token in self._controls else token for token in ids]
         return encoded
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[SupportsInt]) -> str:
         """The text of the ids; control symbols and unknowns are skipped."""
         return self._decode([token for token in map(int, ids) if token not in self._silent])
 
@@ -97,6 +97,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def pieces(self, text: str) -> list[tuple[int, str]]:
         """Every id with the stretch of `text` it stands for; part of a character shows as its bytes, as in `‹F0›`."""
+
+    @abstractmethod
+    def words(self) -> dict[str, int]:
+        """The tokens that spell a whole word or its beginning, by that spelling."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:
@@ -133,18 +137,32 @@ class JsonTokenizer(Tokenizer):
         super().__init__(size, {role: ids[0] for role, ids in found.items()})
         self.backend = backend
         self.byte_level = "ByteLevel" in json.dumps(json.loads(backend.to_str())["decoder"])
+        self._prepends = backend.normalizer is not None and backend.normalizer.normalize_str("x") == " x"
 
     def pieces(self, text: str) -> list[tuple[int, str]]:
         """See `Tokenizer.pieces`."""
         encoding = self.backend.encode(text, add_special_tokens=False)
-        spans, result, before = encoding.offsets, [], 0
+        spans, tokens, result, before = encoding.offsets, encoding.tokens, [], 0
         for place, (token, (start, end)) in enumerate(zip(encoding.ids, spans, strict=True)):
             after = spans[place + 1][0] if place + 1 < len(spans) else end
             whole = before <= start < end <= after
-            shown = text[start:end] if whole else self._spelled(encoding.tokens[place])
+            shown = text[start:end] if whole else self._spelled(tokens[place])
+            if place == 0 and not whole and self._prepends:
+                shown = shown.removeprefix(" ")  # the blank put before the text is none of the user's
             result.append((self.unknown if token in self._controls else token, shown))
             before = max(before, end)
         return result
+
+    def words(self) -> dict[str, int]:
+        """See `Tokenizer.words`."""
+        found = {}
+        for token, place in self.backend.get_vocab().items():
+            word = self._spelled(token)
+            if not self.byte_level:
+                found[word] = place
+            elif word.startswith(" ") and len(word) > 1:
+                found[word[1:]] = place
+        return {word: place for word, place in found.items() if place not in self._silent}
 
     def _spelled(self, token: str) -> str:
         if not self.byte_level or any(letter not in _BYTES for letter in token):
@@ -189,6 +207,11 @@ class SentencePieceTokenizer(Tokenizer):
         shown = self.processor.encode(text, out_type=str)
         return [(token, piece.replace("▁", " ")) for token, piece in zip(self._encode([text])[0], shown, strict=True)]
 
+    def words(self) -> dict[str, int]:
+        """See `Tokenizer.words`."""
+        pieces = enumerate(map(self.processor.id_to_piece, range(self.size)))
+        return {piece[1:]: token for token, piece in pieces if piece.startswith("▁") and len(piece) > 1}
+
     def to_bytes(self) -> bytes:
         """See `Tokenizer.to_bytes`."""
         return bytes(self.processor.serialized_model_proto())
@@ -229,7 +252,9 @@ def _trained_bpe(texts: Iterable[str], config: TokenizerConfig, common: dict[str
     backend = tokenizers.Tokenizer(models.BPE())
     # The expression of ByteLevel keeps letters and punctuation apart, so that no merge can spell a special symbol.
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    backend.decoder = decoders.ByteLevel()
+    # A blank before the first word makes it the same token as inside a sentence; decoding takes just that one away.
+    backend.normalizer = normalizers.Prepend(" ")
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend.train_from_iterator(_checked(texts), trainers.BpeTrainer(initial_alphabet=alphabet, **common))
     return backend

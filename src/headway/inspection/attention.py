@@ -89,8 +89,9 @@ class Attention:
             f'style="border: 0" srcdoc="{html.escape(self.html())}"></iframe>'
         )
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the page (.html) or a picture (.png, .svg), as the suffix says."""
+        path = Path(path)
         match path.suffix.lower():
             case ".html":
                 try:

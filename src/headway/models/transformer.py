@@ -66,7 +66,7 @@ class TransformerConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("preset") in PRESETS:
+        if isinstance(data, dict) and data.get("preset") in list(PRESETS):  # a list: the value may be unhashable
             return {**PRESETS[data["preset"]], **data}
         return data
 
@@ -79,6 +79,13 @@ class TransformerConfig(Settings):
         if self.longest * self.dim > 1 << 28:
             raise ValueError(f"a position table of {self.longest} x {self.dim} is over 1 GiB; lower longest")
         return self
+
+    def fewest_parameters(self, vocabulary: int) -> int:
+        """What the matrices of such a model hold at least: known before any memory is taken for them."""
+        encoder = self.encoder_layers * (4 * self.dim + 2 * self.hidden)
+        decoder = self.decoder_layers * (8 * self.dim + 2 * self.hidden)
+        learned = self.longest if self.positions == "learned" else 0
+        return (encoder + decoder + vocabulary + learned) * self.dim
 
     @property
     def shape(self) -> LayerShape:

@@ -1,22 +1,120 @@
-"""Dropout."""
+"""Dropout (Srivastava et al. 2014) whose masks cost little on a CPU.
 
+Torch draws one random number an element there, on one core; this takes one draw for four elements, sixteen bits each.
+The draws come from torch's own generator, so `torch.manual_seed` and a restored generator state repeat every mask.
+"""
+
+import math
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-
-def dropout(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:
-    """Set a share of the elements to zero and scale the rest up."""
-    return F.dropout(x, probability, training)
+_STEPS = 1 << 16  # probabilities are multiples of 1 / _STEPS
 
 
 class Dropout(nn.Module):
-    """Dropout."""
+    """Sets a share of the elements to zero in training and scales the others up, so that the expectation stays."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()
         self.probability = probability
 
     def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Drop in training."""
+        """Drop in training; in evaluation leave `x` as it is."""
         return dropout(x, self.probability, self.training)
+
+    def add(self, x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """`x` plus what is left of `y`."""
+        return add_dropped(x, y, self.probability, self.training)
+
+    def rectify(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """What is left of max(0, x)."""
+        return rectify_dropped(x, self.probability, self.training)
+
+    def extra_repr(self) -> str:
+        """The probability, for printing the model."""
+        return str(self.probability)
+
+
+def dropout(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:
+    """Set each element to zero with this probability and scale the others by its complement."""
+    if _masked_here(x, probability, training):
+        return _Dropout.apply(x, probability)  # type: ignore[no-untyped-call]  # as torch left it
+    return F.dropout(x, probability, training)
+
+
+def add_dropped(
+    x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], probability: float, training: bool
+) -> Float[Tensor, "*shape"]:
+    """`x + dropout(y)` in one pass."""
+    if _masked_here(y, probability, training):
+        return _AddDropped.apply(x, y, probability)  # type: ignore[no-untyped-call]  # as torch left it
+    return x + F.dropout(y, probability, training)
+
+
+def rectify_dropped(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:
+    """`dropout(relu(x))`, remembering the result and no mask: a zero has no gradient, whichever of the two made it."""
+    if _masked_here(x, probability, training):
+        return _RectifyDropped.apply(x, probability)  # type: ignore[no-untyped-call]  # as torch left it
+    return F.dropout(F.relu(x), probability, training)
+
+
+def dropout_mask(like: Float[Tensor, "*shape"], probability: float) -> Float[Tensor, "*shape"]:
+    """Zeros with this probability, to the nearest 1/65536, and elsewhere the factor that keeps the expectation."""
+    dropped, factor = _levels(probability)
+    draws = torch.empty(math.ceil(like.numel() / 4), dtype=torch.int64, device=like.device).random_(-(1 << 63), None)
+    kept = draws.view(torch.int16)[: like.numel()] >= dropped - _STEPS // 2
+    return kept.view(like.shape).to(like.dtype).mul_(factor)
+
+
+def _levels(probability: float) -> tuple[int, float]:
+    """How many of the 65,536 values of a draw drop an element, and what the others are multiplied by."""
+    dropped = min(round(probability * _STEPS), _STEPS - 1)
+    return dropped, _STEPS / (_STEPS - dropped)
+
+
+def _masked_here(x: Tensor, probability: float, training: bool) -> bool:
+    return training and 0.0 < probability < 1.0 and x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
+        mask = dropout_mask(x, probability)
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return gradient * mask, None
+
+
+class _AddDropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, probability: float) -> Tensor:
+        mask = dropout_mask(y, probability)
+        ctx.save_for_backward(mask)
+        return torch.addcmul(x, y, mask)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return gradient, gradient * mask, None
+
+
+class _RectifyDropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
+        result = dropout_mask(x, probability).mul_(x.clamp_min(0))
+        ctx.save_for_backward(result)
+        ctx.factor = _levels(probability)[1]
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (result,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(gradient, result, 0).mul_(ctx.factor), None

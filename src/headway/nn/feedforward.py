@@ -26,13 +26,15 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "*batch time dim"], visible: Visible) -> Float[Tensor, "*batch time dim"]:
         """Map every position on its own."""
         del visible
-        return self.outer(self.dropout(self._activate(self.inner(x))))
+        return self.outer(self._activate(self.inner(x)))
 
     def _activate(self, x: Float[Tensor, "*batch time hidden"]) -> Tensor:
-        if self.kind == "gated":  # Shazeer 2020: SwiGLU
-            value, gate = x.chunk(2, -1)
-            return value * F.silu(gate)
-        return F.gelu(x) if self.kind == "gelu" else F.relu(x)
+        if self.kind == "relu":
+            return self.dropout.rectify(x)
+        if self.kind == "gelu":
+            return self.dropout(F.gelu(x))
+        value, gate = x.chunk(2, -1)  # gated: SwiGLU (Shazeer 2020)
+        return self.dropout(value * F.silu(gate))
 
 
 class ConvolutionalFeedForward(nn.Module):
@@ -51,8 +53,8 @@ class ConvolutionalFeedForward(nn.Module):
             return visible.segments.pack_queries(self(visible.segments.pad_queries(x), visible.padded()))
         if visible.keys is not None:
             x = x.masked_fill(~visible.keys[..., None], 0.0)
-        hidden = F.relu(self.inner(x.transpose(-2, -1))).transpose(-2, -1)
-        return self.outer(self.dropout(hidden))
+        hidden = self.inner(x.transpose(-2, -1)).transpose(-2, -1)
+        return self.outer(self.dropout.rectify(hidden))
 
 
 def initialise(*maps: nn.Linear | nn.Conv1d) -> None:

@@ -30,5 +30,5 @@ class Residual(nn.Module):
         self, x: Float[Tensor, "*batch time dim"], y: Float[Tensor, "*batch time dim"]
     ) -> Float[Tensor, "*batch time dim"]:
         """`x` joined by what the sub-layer made of it."""
-        joined = x + self.dropout(y)
+        joined = self.dropout.add(x, y)
         return joined if self.before else self.norm(joined)

@@ -8,7 +8,7 @@ from headway.config import Settings
 
 
 class DecodingConfig(Settings):
-    """How outputs are searched for; the defaults are those of Vaswani et al. 2017, section 6.1."""
+    """How outputs are searched for; beam and length penalty start as in Vaswani et al. 2017, section 6.1."""
 
     beam: Annotated[int, Field(ge=1, le=64)] = 4
     """Hypotheses kept for every sentence; 1 is greedy decoding."""

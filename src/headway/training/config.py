@@ -3,12 +3,12 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from headway.config import Settings
 from headway.training.schedule import ScheduleKind
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=1 << 40)]
 
 
 class TrainingConfig(Settings):
@@ -32,14 +32,14 @@ class TrainingConfig(Settings):
     """The highest learning rate; unset: 0.4 / dim."""
     schedule: ScheduleKind | None = None
     """After warm-up: inverse_sqrt as in the paper, or linear down to zero at the last step (needs steps or time)."""
-    warmup: int | None = Field(None, ge=0)
-    """Updates over which the learning rate grows to its highest; unset: 4,000 or a tenth of the steps."""
+    warmup: int | None = Field(None, ge=0, le=1 << 40)
+    """Updates to the highest learning rate; unset: 4,000 (2,000 below dim 512), a tenth of the steps at most."""
     beta1: float = Field(0.9, ge=0.0, lt=1.0)
     """Adam's memory of the gradient."""
     beta2: float = Field(0.98, ge=0.0, lt=1.0)
     """Adam's memory of the squared gradient."""
-    clip: float | None = Field(1.0, gt=0.0)
-    """The longest gradient let through unscaled."""
+    clip: float = Field(1.0, ge=0.0)
+    """The longest gradient let through unscaled; 0 lets all through."""
     label_smoothing: float = Field(0.1, ge=0.0, lt=1.0)
     """The probability spread evenly over the vocabulary in the training target (section 5.4)."""
     precision: Literal["fp32", "bf16"] | None = None
@@ -66,6 +66,12 @@ class TrainingConfig(Settings):
             seconds(text)
         return text
 
+    @model_validator(mode="after")
+    def _linear_ends(self) -> "TrainingConfig":
+        if self.schedule == "linear" and self.steps is None and self.time is None:
+            raise ValueError("schedule linear must know its end; set steps or time")
+        return self
+
 
 def seconds(text: str) -> float:
     """A duration such as 90s, 30m, 2h or 1h30m in seconds."""
@@ -73,6 +79,6 @@ def seconds(text: str) -> float:
     total = (
         sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
     )
-    if total <= 0:
+    if not 0 < total < 1e9:
         raise ValueError(f"{text!r} is not a duration; write 90s, 30m or 2h")
     return total

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -17,27 +17,23 @@ from headway.objectives import LabelSmoothedLikelihood
 from headway.training.checkpoint import Checkpoints
 from headway.training.config import TrainingConfig, seconds
 from headway.training.journal import Journal
+from headway.training.pace import Pace
 from headway.training.progress import Progress
 from headway.training.schedule import learning_rate
 from headway.training.signals import Stopper
 
-CALIBRATION = 3, 13
-"""The updates between which speed is measured for a time budget: after the first slow ones."""
-RESERVE = 0.12
-"""The share of a time budget kept for validation, averaging and writing the model."""
+VALIDATIONS = 8
+"""Validations within a time budget."""
 MOST_SKIPPED = 10
 """Updates in a row that may be skipped for not being finite."""
 
 
+@runtime_checkable
 class Feed(Protocol):
     """Batches in an order that depends on the seed and the data alone."""
 
-    def length(self, epoch: int) -> int:
-        """Batches of an epoch."""
-        ...
-
-    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        """The batches of an epoch from one on."""
+    def epoch(self, number: int, start: int) -> tuple[int, Iterator[Batch]]:
+        """How many batches an epoch has, and those from `start` on."""
         ...
 
 
@@ -81,8 +77,9 @@ class Trainer:
     device: torch.device
     progress: Progress
     _began: float = field(default=0.0, init=False)
-    _calibrating_since: float = field(default=0.0, init=False)
-    _recent: list[tuple[float, int]] = field(default_factory=list, init=False)
+    _pace: Pace = field(default_factory=Pace, init=False)
+    _validating: float = field(default=0.0, init=False)
+    """Seconds the last validation took, checkpoint included."""
 
     def fit(self) -> str:
         """Train until done and say why it is; a signal saves at the current step and raises `Interrupted`."""
@@ -106,35 +103,36 @@ class Trainer:
             else:
                 group = stream.take(self.progress, self.config.accumulate)
                 self._log(self.update(group))
-                self._advance(len(group))
-                self._calibrate()
+                self._advance(len(group), stream.length)
+                if self.progress.steps is None and self._pace.sure:
+                    self._plan()
 
     def update(self, batches: Sequence[Batch]) -> Update:
         """Take one optimiser step on the union of `batches`, every target token weighing the same."""
         step, units = self.progress.step + 1, sum(batch.units for batch in batches)
         rate = self._rate(step)
         self.model.train()
+        self.optimiser.zero_grad(set_to_none=True)
         surprise = torch.zeros((), device=self.device)
         for batch in batches:
             with self.arithmetic():
                 loss = self.objective(self.model, batch.to(self.device))
             (loss.total / units).backward()
             surprise += loss.surprise
-        limit = self.config.clip if self.config.clip is not None else math.inf
+        limit = self.config.clip or math.inf
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         self._step(rate, norm, step)
-        self.optimiser.zero_grad(set_to_none=True)
-        now = time.monotonic()
-        self._recent = [*self._recent[-20:], (now, units)]
+        self._pace.tick(units)
+        steps = self.progress.steps
         return Update(
             step,
-            self.progress.steps,
+            steps,
             self.progress.epoch,
             float(surprise) / units,
             rate,
             norm,
-            self._speed(),
-            self._seconds_left(step, now),
+            self._pace.tokens_per_second,
+            self._pace.seconds_for(None if steps is None else steps - step),
         )
 
     def arithmetic(self) -> AbstractContextManager[object]:
@@ -153,9 +151,9 @@ class Trainer:
         if self.progress.skipped >= MOST_SKIPPED:
             raise HeadwayError(f"step {step}: {MOST_SKIPPED} updates in a row were not finite; lower the learning rate")
 
-    def _advance(self, batches: int) -> None:
+    def _advance(self, batches: int, length: int) -> None:
         epoch, position = self.progress.epoch, self.progress.position + batches
-        if position >= self.feed.length(epoch):
+        if position >= length:
             epoch, position = epoch + 1, 0
         elapsed = time.monotonic() - self._began
         step = self.progress.step + 1
@@ -171,17 +169,14 @@ class Trainer:
             warmup = min(warmup, steps // 8)
         return learning_rate(step, peak=peak, warmup=warmup, kind=kind, steps=steps)
 
-    def _calibrate(self) -> None:
-        """Fit the number of steps to a time budget, once, when speed is known."""
-        (first, last), progress = CALIBRATION, self.progress
-        if self.config.time is None or progress.steps is not None:
+    def _plan(self) -> None:
+        """Fit the number of steps to what is left of a time budget, at the speed of late."""
+        if self.config.time is None or not self._pace.sure:
             return
-        if progress.step == first:
-            self._calibrating_since = progress.seconds
-        elif progress.step >= last:
-            each = (progress.seconds - self._calibrating_since) / (last - first)
-            left = seconds(self.config.time) * (1 - RESERVE) - progress.seconds
-            self.progress = replace(progress, steps=progress.step + max(1, int(left / each)))
+        total, spent = seconds(self.config.time), time.monotonic() - self._began
+        ahead = VALIDATIONS * (1 - spent / total) + 2  # two more when the best checkpoints are averaged
+        left = 0.98 * (total - spent) - ahead * self._validating
+        self.progress = replace(self.progress, steps=self.progress.step + self._pace.updates_in(left))
 
     def _over(self) -> str:
         """Why training is over, or nothing."""
@@ -192,7 +187,7 @@ class Trainer:
             return f"all {progress.steps} steps are done"
         if progress.epoch >= config.epochs:
             return f"all {config.epochs} epochs are done"
-        if config.time is not None and progress.seconds > seconds(config.time) * (1 - RESERVE / 3):
+        if config.time is not None and progress.seconds > seconds(config.time):
             return f"its time of {config.time} is over"
         return ""
 
@@ -200,11 +195,12 @@ class Trainer:
         progress, every = self.progress, self.config.validate_every
         if progress.validated >= progress.step:
             return False
-        if every is None:  # a time budget: eight validations, once the number of steps is known
-            every = max(1, progress.steps // 8) if progress.steps else progress.step + 1
-        return over or progress.step % every == 0
+        if every is None:  # a time budget, in which the number of steps is not known at first
+            every = max(1, progress.steps // VALIDATIONS) if progress.steps else progress.step + 1
+        return over or progress.step - progress.validated >= every
 
     def _validate(self, stopper: Stopper) -> None:
+        began = time.monotonic()
         self.model.eval()
         with torch.no_grad(), self.arithmetic():
             found = self.validate(self.model, lambda: stopper.check(self.progress.step))
@@ -221,8 +217,10 @@ class Trainer:
         self.journal.say(f"step {step}: validation {told}{' (best)' if better else ''}")
         for line in found.samples:
             self.journal.say(line)
-        self._recent.clear()
         self._save()
+        self._validating = time.monotonic() - began
+        self._plan()
+        self._pace.pause()
 
     def _save(self) -> None:
         self.checkpoints.save(self.model, self.optimiser, self.progress)
@@ -239,32 +237,21 @@ class Trainer:
             }
             self.journal.scalars(update.step, values)
 
-    def _speed(self) -> float:
-        if len(self._recent) < 2:
-            return 0.0
-        elapsed = self._recent[-1][0] - self._recent[0][0]
-        return sum(units for _, units in self._recent[1:]) / max(elapsed, 1e-9)
-
-    def _seconds_left(self, step: int, now: float) -> float | None:
-        steps = self.progress.steps
-        if steps is None or len(self._recent) < 2:
-            return None
-        each = (now - self._recent[0][0]) / (len(self._recent) - 1)
-        return each * (steps - step)
-
 
 @dataclass
 class _Stream:
     """The feed as one stream that follows the position in the run."""
 
     feed: Feed
+    length: int = field(default=0, init=False)
+    """Batches of the epoch last taken from."""
     _batches: Iterator[Batch] = field(default_factory=lambda: iter(()), init=False)
     _place: tuple[int, int] = field(default=(-1, -1), init=False)
 
     def take(self, progress: Progress, most: int) -> list[Batch]:
         """The next batches of the epoch, `most` of them or what is left."""
         if self._place != (progress.epoch, progress.position):
-            self._batches = self.feed.batches(progress.epoch, progress.position)
+            self.length, self._batches = self.feed.epoch(progress.epoch, progress.position)
         group = list(itertools.islice(self._batches, most))
         self._place = (progress.epoch, progress.position + len(group))
         return group

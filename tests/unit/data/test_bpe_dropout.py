@@ -18,7 +18,7 @@ def bpe():
 
 
 def plainly(merges, word, probability, chance):
-    """Algorithm 1 of the paper, word for word."""
+    """Algorithm 1 of the paper, line by line."""
     split = list(word)
     while True:
         possible = [(merges[pair], place) for place, pair in enumerate(pairwise(split)) if pair in merges]
@@ -38,7 +38,7 @@ def test_segmentations_come_as_often_as_in_the_paper(bpe, probability):
     for _ in range(draws):
         ids = dropout.encode("banana", chance)
         ours[tuple(bpe.backend.id_to_token(token) for token in ids)] += 1
-        theirs[plainly(merges, "banana", probability, chance)] += 1
+        theirs[plainly(merges, "Ġbanana", probability, chance)] += 1
     assert len(theirs) > 3
     distance = sum(abs(ours[split] - theirs[split]) for split in ours | theirs) / (2 * draws)
     assert distance < 0.05  # two samples of the same law differ by about 0.02

@@ -53,11 +53,22 @@ def test_a_pair_that_is_not_there_is_an_index_error(bpe, folder):
             store.source(index)
 
 
-def test_releasing_pages_changes_nothing(bpe, folder):
+@pytest.mark.parametrize("near", [0, 3, 512])
+@pytest.mark.parametrize("pairs", [[], [7], [7, 7, 3], [49, 0, 20, 21, 19, 48, 3], list(range(50))])
+def test_many_sentences_come_in_the_order_asked_for(bpe, folder, monkeypatch, near, pairs):
+    monkeypatch.setattr(module, "_NEAR", near)
     store = build_store(folder, PAIRS, bpe, bpe, key=KEY)
-    before = [store.source(number).tolist() for number in range(len(PAIRS))]
-    store.release()
-    assert [store.source(number).tolist() for number in range(len(PAIRS))] == before
+    tokens, lengths = store.gather("source", np.array(pairs, dtype=np.int64))
+    expected = bpe.encode([PAIRS[pair][0] for pair in pairs])
+    assert lengths.tolist() == [len(ids) for ids in expected]
+    assert tokens.tolist() == [token for ids in expected for token in ids]
+
+
+def test_a_store_cut_short_while_in_use_is_named(bpe, folder):
+    store = build_store(folder, PAIRS, bpe, bpe, key=KEY)
+    (folder / "target.tokens").write_bytes(b"")
+    with pytest.raises(FolderError, match=r"target\.tokens"):
+        store.target(3)
 
 
 def test_no_store_and_another_key_both_ask_for_a_build(bpe, folder):
@@ -101,7 +112,6 @@ def test_a_corpus_without_pairs_makes_an_empty_store(bpe, folder):
     store = open_store(folder, KEY)
     assert len(store) == 0
     assert len(store.source_lengths) == 0
-    store.release()
 
 
 @pytest.mark.parametrize(("size", "bytes_each"), [(65_535, 2), (65_536, 4)])

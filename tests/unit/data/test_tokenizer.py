@@ -104,7 +104,23 @@ def test_pieces_show_the_text_as_it_was_written(bpe):
 
 
 def test_a_character_split_over_pieces_shows_its_bytes(bpe):
-    assert [shown for _, shown in bpe.pieces("x🎉")] == ["x", "‹F0›", "‹9F›", "‹8E›", "‹89›"]
+    assert [shown for _, shown in bpe.pieces("the🎉")][-4:] == ["‹F0›", "‹9F›", "‹8E›", "‹89›"]
+
+
+@pytest.mark.parametrize("text", ["the fox", "x", " x", "   fox", "\nx", ""])
+def test_pieces_show_nothing_that_was_not_written(bpe, text):
+    assert "".join(shown for _, shown in bpe.pieces(text)) == text
+
+
+def test_the_first_word_is_the_same_token_as_inside_a_sentence(bpe):
+    assert bpe.encode(["the the"])[0] == 2 * bpe.encode(["the"])[0]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "words"])
+def test_whole_words_are_found_by_their_spelling(kind):
+    tokenizer = Tokenizer.train(LINES, TokenizerConfig(kind=kind, vocabulary=320))
+    assert tokenizer.encode(["the"])[0] == [tokenizer.words()["the"]]
+    assert "<s>" not in tokenizer.words()
 
 
 def test_every_character_is_one_token():
@@ -242,6 +258,7 @@ def test_a_sentencepiece_model_serves_alike(tmp_path):
     assert "".join(shown for _, shown in tokenizer.pieces(text)).strip() == text
     for spelled in SPELLED:
         assert controls(tokenizer).isdisjoint(tokenizer.encode([spelled])[0])
+    assert tokenizer.words().keys() == {tokenizer.processor.id_to_piece(i)[1:] for i in tokenizer.words().values()}
     tokenizer.save(tmp_path / "again.model")
     assert Tokenizer.load(tmp_path / "again.model").fingerprint() == tokenizer.fingerprint()
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import cache
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -127,13 +128,17 @@ def _variable_length_kernel() -> Callable[..., Any] | None:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
-    return varlen_attn
+    # Torch 2.10 has the kernel without windows, hence without a right edge to ask for.
+    return varlen_attn if "window_size" in signature(varlen_attn).parameters else None
 
 
 def _flash_serves(query: Tensor) -> bool:
-    """Whether the packed flash kernel takes these queries: on a GPU, in half precision."""
-    half = query.dtype in (torch.bfloat16, torch.float16)
-    return query.is_cuda and half and _variable_length_kernel() is not None
+    """Whether the packed flash kernel takes these queries: in half precision, of a width and on a GPU it knows."""
+    if not query.is_cuda or query.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    width, ampere = query.shape[-1], (8, 0)
+    fits = width % 8 == 0 and width <= 256 and torch.cuda.get_device_capability(query.device) >= ampere
+    return fits and _variable_length_kernel() is not None
 
 
 def _packed_flash(

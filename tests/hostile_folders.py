@@ -1,0 +1,517 @@
+"""Ways to spoil a model folder, most of them with a manifest that matches: what a hostile author would hand out."""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save_file
+
+MANIFEST = "MANIFEST.json"
+WEIGHTS = "model.safetensors"
+Spoil = Callable[[Path], Path | None]
+"""Changes a copy of a good folder; returns what is to be given instead of it, if anything."""
+
+SPOILERS: dict[str, Spoil] = {}
+
+
+def spoiler(function: Spoil) -> Spoil:
+    SPOILERS[function.__name__] = function
+    return function
+
+
+def spoiled(name: str, good: Path, folder: Path) -> Path:
+    """A copy of the good folder, spoiled; the path to give as a model."""
+    shutil.copytree(good, folder)
+    return SPOILERS[name](folder) or folder
+
+
+def seal(folder: Path, **changes: Any) -> None:
+    """Write a manifest that matches the files."""
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != MANIFEST]
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    manifest["files"] = {path.name: {"bytes": path.stat().st_size, "sha256": digests[path.name]} for path in paths}
+    (folder / MANIFEST).write_text(json.dumps(manifest | changes))
+
+
+def change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    tree = json.loads((folder / "config.json").read_bytes())
+    change(tree)
+    (folder / "config.json").write_text(json.dumps(tree))
+    seal(folder)
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load((folder / WEIGHTS).read_bytes())  # not mapped: the file will be overwritten
+
+
+def change_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    tensors = tensors_of(folder)
+    change(tensors)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
+    seal(folder)
+
+
+def replace(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).write_bytes(content)
+    seal(folder)
+
+
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    change(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+# Damage: the manifest is that of the good folder.
+
+
+@spoiler
+def truncated_weights(folder: Path) -> None:
+    content = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(content[: len(content) // 2])
+
+
+@spoiler
+def flipped_bit(folder: Path) -> None:
+    content = bytearray((folder / WEIGHTS).read_bytes())
+    content[-5] ^= 1
+    (folder / WEIGHTS).write_bytes(content)
+
+
+@spoiler
+def zeroed_block(folder: Path) -> None:
+    content = bytearray((folder / WEIGHTS).read_bytes())
+    content[-4096:] = bytes(4096)
+    (folder / WEIGHTS).write_bytes(content)
+
+
+@spoiler
+def manifest_missing(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+
+
+@spoiler
+def weights_missing(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+
+
+@spoiler
+def folder_where_a_file_should_be(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+
+
+@spoiler
+def pipe_where_a_file_should_be(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+
+
+@spoiler
+def weights_of_another_model(folder: Path) -> None:
+    tensors = {name: tensor + 1 for name, tensor in tensors_of(folder).items()}
+    save_file(tensors, folder / WEIGHTS)
+
+
+# Manifests.
+
+
+@spoiler
+def manifest_not_json(folder: Path) -> None:
+    (folder / MANIFEST).write_bytes(b"\xff\x00{")
+
+
+@spoiler
+def manifest_empty(folder: Path) -> None:
+    (folder / MANIFEST).write_bytes(b"")
+
+
+@spoiler
+def manifest_a_list(folder: Path) -> None:
+    (folder / MANIFEST).write_text("[1, 2]")
+
+
+@spoiler
+def manifest_nested_deep(folder: Path) -> None:
+    (folder / MANIFEST).write_text("[" * 400_000)
+
+
+@spoiler
+def manifest_huge(folder: Path) -> None:
+    (folder / MANIFEST).write_text(" " * (2 << 20) + "{}")
+
+
+@spoiler
+def manifest_with_an_infinite_size(folder: Path) -> None:
+    text = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(text.replace('"bytes": ', '"bytes": 1e999, "was": ', 1))
+
+
+@spoiler
+def manifest_naming_a_file_outside(folder: Path) -> None:
+    change_manifest(folder, lambda tree: tree["files"].update({"../outside": {"bytes": 0, "sha256": ""}}))
+
+
+@spoiler
+def manifest_naming_an_absolute_file(folder: Path) -> None:
+    change_manifest(folder, lambda tree: tree["files"].update({"/etc/passwd": {"bytes": 0, "sha256": ""}}))
+
+
+@spoiler
+def manifest_naming_a_very_long_file(folder: Path) -> None:
+    change_manifest(folder, lambda tree: tree["files"].update({"x" * 5000: {"bytes": 0, "sha256": ""}}))
+
+
+@spoiler
+def manifest_naming_a_file_with_nul(folder: Path) -> None:
+    change_manifest(folder, lambda tree: tree["files"].update({"a\0b\udc80": {"bytes": 0, "sha256": ""}}))
+
+
+@spoiler
+def manifest_naming_nothing(folder: Path) -> None:
+    change_manifest(folder, lambda tree: tree.update(files={}))
+
+
+@spoiler
+def manifest_without_the_weights(folder: Path) -> None:
+    change_manifest(folder, lambda tree: tree["files"].pop(WEIGHTS))
+
+
+@spoiler
+def newer_format(folder: Path) -> None:
+    seal(folder, format=2)
+
+
+@spoiler
+def format_that_colours_the_terminal(folder: Path) -> None:
+    seal(folder, format="\x1b[31m\r\nheadway: all is well" + "!" * 100_000)
+
+
+# Configurations.
+
+
+@spoiler
+def config_missing(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    seal(folder)
+
+
+@spoiler
+def config_empty(folder: Path) -> None:
+    replace(folder, "config.json", b"")
+
+
+@spoiler
+def config_a_list(folder: Path) -> None:
+    replace(folder, "config.json", b"[]")
+
+
+@spoiler
+def config_nested_deep(folder: Path) -> None:
+    replace(folder, "config.json", b'{"a":' * 150_000)
+
+
+@spoiler
+def config_huge(folder: Path) -> None:
+    replace(folder, "config.json", b'{"scores": {' + b'"x": 1,' * 400_000 + b'"x": 1}}')
+
+
+@spoiler
+def config_with_a_huge_integer(folder: Path) -> None:
+    replace(folder, "config.json", b'{"source_vocabulary": ' + b"9" * 100_000 + b"}")
+
+
+@spoiler
+def config_with_half_a_surrogate(folder: Path) -> None:
+    change_config(folder, lambda tree: tree.update(headway="\ud800"))
+
+
+@spoiler
+def config_with_code(folder: Path) -> None:
+    (folder / "modeling.py").write_text("import os\nos.system('touch pwned')\n")
+    change_config(folder, lambda tree: tree.update(auto_map={"AutoModel": "modeling.Model"}))
+
+
+@spoiler
+def config_with_a_key_that_colours_the_terminal(folder: Path) -> None:
+    change_config(folder, lambda tree: tree.update({"\x1b[2J\n" + "k" * 100_000: 1}))
+
+
+@spoiler
+def wrong_architecture(folder: Path) -> None:
+    change_config(folder, lambda tree: tree["model"].update(architecture="os.system"))
+
+
+@spoiler
+def wider_model_than_its_weights(folder: Path) -> None:
+    change_config(folder, lambda tree: tree["model"].update(dim=32))
+
+
+@spoiler
+def other_layers_of_the_same_size(folder: Path) -> None:
+    change_config(folder, lambda tree: tree["model"].update(feedforward="gelu", norm="pre", positions="relative"))
+
+
+@spoiler
+def million_million_parameters(folder: Path) -> None:
+    sizes = {"dim": 16384, "heads": 2, "hidden": 65536, "encoder_layers": 256, "decoder_layers": 256, "longest": 32}
+    change_config(folder, lambda tree: tree["model"].update(sizes))
+
+
+@spoiler
+def million_million_tokens(folder: Path) -> None:
+    change_config(folder, lambda tree: tree.update(source_vocabulary=10**12, target_vocabulary=10**12))
+
+
+@spoiler
+def more_tokens_than_an_integer_holds(folder: Path) -> None:
+    change_config(folder, lambda tree: tree.update(source_vocabulary=10**30, target_vocabulary=10**30))
+
+
+@spoiler
+def no_tokens(folder: Path) -> None:
+    change_config(folder, lambda tree: tree.update(source_vocabulary=-1, target_vocabulary=-1))
+
+
+@spoiler
+def position_table_of_terabytes(folder: Path) -> None:
+    change_config(folder, lambda tree: tree["model"].update(longest=1 << 36))
+
+
+@spoiler
+def heads_that_do_not_divide(folder: Path) -> None:
+    change_config(folder, lambda tree: tree["model"].update(heads=3))
+
+
+@spoiler
+def beam_of_a_thousand_million(folder: Path) -> None:
+    change_config(folder, lambda tree: tree["decoding"].update(beam=10**9))
+
+
+# Weights.
+
+
+@spoiler
+def tensor_missing(folder: Path) -> None:
+    change_tensors(folder, lambda tensors: tensors.pop("output.bias"))
+
+
+@spoiler
+def tensor_renamed(folder: Path) -> None:
+    change_tensors(folder, lambda tensors: tensors.update({"\x1b[2Joutput.bias": tensors.pop("output.bias")}))
+
+
+@spoiler
+def tensor_too_many(folder: Path) -> None:
+    change_tensors(folder, lambda tensors: tensors.update(more=torch.zeros(3)))
+
+
+@spoiler
+def tensor_transposed(folder: Path) -> None:
+    name = "target_embedding.weight"
+    change_tensors(folder, lambda tensors: tensors.update({name: tensors[name].t()}))
+
+
+@spoiler
+def tensor_of_whole_numbers(folder: Path) -> None:
+    change_tensors(folder, lambda tensors: tensors.update({"output.bias": tensors["output.bias"].int()}))
+
+
+@spoiler
+def tensor_with_nan(folder: Path) -> None:
+    change_tensors(folder, lambda tensors: tensors["output.bias"].__setitem__(1, float("nan")))
+
+
+@spoiler
+def tensor_with_infinity(folder: Path) -> None:
+    change_tensors(folder, lambda tensors: tensors["output.bias"].__setitem__(1, float("-inf")))
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch pwned",)
+
+
+@spoiler
+def pickle_as_weights(folder: Path) -> None:
+    size = (folder / WEIGHTS).stat().st_size
+    replace(folder, WEIGHTS, pickle.dumps(Bomb()).ljust(size, b"\0"))
+
+
+@spoiler
+def torch_archive_as_weights(folder: Path) -> None:
+    tensors = tensors_of(folder)
+    torch.save({**tensors, "bomb": Bomb()}, folder / WEIGHTS)
+    seal(folder)
+
+
+def replace_header(folder: Path, size: int, header: bytes) -> None:
+    content = (folder / WEIGHTS).read_bytes()
+    replace(folder, WEIGHTS, (size.to_bytes(8, "little") + header).ljust(len(content), b" "))
+
+
+@spoiler
+def header_of_exabytes(folder: Path) -> None:
+    replace_header(folder, 1 << 62, b"{}")
+
+
+@spoiler
+def header_beyond_the_file(folder: Path) -> None:
+    replace_header(folder, 90_000_000, b"{}")
+
+
+@spoiler
+def header_nested_deep(folder: Path) -> None:
+    header = b'{"a":' * 3000
+    replace_header(folder, len(header), header)
+
+
+@spoiler
+def header_of_sixteen_megabytes(folder: Path) -> None:
+    header = b"{" + b",".join(b'"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}' % n for n in range(250_000))
+    header += b"}"
+    replace(folder, WEIGHTS, len(header).to_bytes(8, "little") + header + (folder / WEIGHTS).read_bytes())
+
+
+@spoiler
+def tensor_larger_than_the_file(folder: Path) -> None:
+    header = b'{"output.bias":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}'
+    replace_header(folder, len(header), header)
+
+
+@spoiler
+def tensor_of_an_unknown_kind(folder: Path) -> None:
+    header = b'{"output.bias":{"dtype":"Z99","shape":[1],"data_offsets":[0,4]}}'
+    replace_header(folder, len(header), header)
+
+
+# Tokenizers.
+
+
+@spoiler
+def tokenizer_two_folders_up(folder: Path) -> None:
+    change_config(folder, lambda tree: tree.update(tokenizer="../../x"))
+
+
+@spoiler
+def tokenizer_at_an_absolute_path(folder: Path) -> None:
+    change_config(folder, lambda tree: tree.update(tokenizer="/etc/passwd"))
+
+
+@spoiler
+def tokenizer_missing(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    seal(folder)
+
+
+@spoiler
+def tokenizers_of_both_sides_missing(folder: Path) -> None:
+    change_config(folder, lambda tree: tree.update(joint=False))
+
+
+@spoiler
+def tokenizer_not_json(folder: Path) -> None:
+    replace(folder, "tokenizer.json", b"\x80\x04not json\n\x1b[31m")
+
+
+@spoiler
+def tokenizer_nested_deep(folder: Path) -> None:
+    replace(folder, "tokenizer.json", b'{"version":' * 100_000)
+
+
+@spoiler
+def tokenizer_of_gigabytes(folder: Path) -> None:
+    with (folder / "tokenizer.json").open("r+b") as file:
+        file.truncate(80 << 20)
+    seal(folder)
+
+
+@spoiler
+def tokenizer_with_fewer_tokens(folder: Path) -> None:
+    tree = json.loads((folder / "tokenizer.json").read_bytes())
+    dropped = max(tree["model"]["vocab"], key=tree["model"]["vocab"].get)
+    del tree["model"]["vocab"][dropped]
+    tree["model"]["merges"] = [pair for pair in tree["model"]["merges"] if "".join(pair) != dropped]
+    replace(folder, "tokenizer.json", json.dumps(tree).encode())
+
+
+@spoiler
+def tokenizer_with_ids_beyond_count(folder: Path) -> None:
+    tree = json.loads((folder / "tokenizer.json").read_bytes())
+    tree["model"]["vocab"]["!"] = 4_000_000_000
+    replace(folder, "tokenizer.json", json.dumps(tree).encode())
+
+
+@spoiler
+def sentencepiece_that_is_none(folder: Path) -> None:
+    (folder / "tokenizer.model").write_bytes(pickle.dumps(Bomb()))
+    change_config(folder, lambda tree: tree.update(tokenizer="tokenizer.model"))
+
+
+# Links, and things that are no folder.
+
+
+def link_out(folder: Path, name: str) -> None:
+    elsewhere = folder.with_name(f"{folder.name}-elsewhere-{name}")
+    (folder / name).rename(elsewhere)
+    (folder / name).symlink_to(elsewhere)
+
+
+@spoiler
+def link_to_weights_elsewhere(folder: Path) -> None:
+    link_out(folder, WEIGHTS)
+
+
+@spoiler
+def link_to_a_config_elsewhere(folder: Path) -> None:
+    link_out(folder, "config.json")
+
+
+@spoiler
+def link_to_a_manifest_elsewhere(folder: Path) -> None:
+    link_out(folder, MANIFEST)
+
+
+@spoiler
+def zip_given_as_model(folder: Path) -> Path:
+    path = folder.with_suffix(".zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        for each in folder.iterdir():
+            archive.write(each, each.name)
+    return path
+
+
+@spoiler
+def file_inside_the_folder_given(folder: Path) -> Path:
+    return folder / WEIGHTS
+
+
+@spoiler
+def nothing_there(folder: Path) -> Path:
+    return folder / "absent"
+
+
+@spoiler
+def empty_folder(folder: Path) -> Path:
+    (folder / "empty").mkdir()
+    return folder / "empty"
+
+
+@spoiler
+def run_without_a_model(folder: Path) -> Path:
+    (folder / "run" / "checkpoints").mkdir(parents=True)
+    return folder / "run"
+
+
+@spoiler
+def best_model_empty(folder: Path) -> Path:
+    (folder / "run" / "best").mkdir(parents=True)
+    return folder / "run"

@@ -1,0 +1,222 @@
+"""What the Transformer promises: no look-ahead, no trace, states as values, weights on request."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from headway.models.transformer import Transformer, TransformerConfig
+from headway.sequences import Sequences
+
+POSITIONS = ["sinusoidal", "learned", "rotary", "relative", "alibi"]
+FEED_FORWARDS = ["relu", "gelu", "gated", "convolutional"]
+COMBINATIONS = [
+    *product(["sinusoidal"], FEED_FORWARDS, ["pre", "post"]),
+    *product(POSITIONS[1:], ["convolutional"], ["post"]),
+]
+SOURCES, TARGETS = [[4, 5, 6], [7], [8, 9, 4, 5, 6]], [[1, 5, 6, 7, 8], [1, 9, 4], [1]]
+every_position = pytest.mark.parametrize("positions", POSITIONS)
+every_layout = pytest.mark.parametrize("packed", [False, True])
+
+
+def build(**options):
+    torch.manual_seed(1)
+    sizes = {"dim": 8, "heads": 2, "hidden": 12, "encoder_layers": 2, "decoder_layers": 2, "longest": 16}
+    model = Transformer(TransformerConfig(**{**sizes, **options}), 12, 12).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def layout(sentences, packed):
+    return Sequences.pack(sentences) if packed else Sequences.pad(sentences, 0)
+
+
+def embedded(model):
+    """The embedded source and target of the next pass, as it goes by."""
+    seen = []
+    model.dropout.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    return seen
+
+
+def cell(row, time, packed):
+    return sum(map(len, TARGETS[:row])) + time if packed else (row, time)
+
+
+@every_position
+@every_layout
+@pytest.mark.parametrize("feedforward", ["relu", "convolutional"])
+def test_no_position_depends_on_a_later_token_or_on_another_sentence(positions, packed, feedforward):
+    model = build(positions=positions, feedforward=feedforward)
+    seen = embedded(model)
+    states = model(layout(SOURCES, packed), layout(TARGETS, packed))
+    direction = torch.randn(8, dtype=torch.float64)
+    for row, target in enumerate(TARGETS):
+        for time in range(len(target)):
+            source, gradient = torch.autograd.grad(states[cell(row, time, packed)] @ direction, seen, retain_graph=True)
+            allowed = torch.zeros(gradient.shape[:-1], dtype=torch.bool)
+            for earlier in range(time + 1):
+                allowed[cell(row, earlier, packed)] = True
+            assert (gradient[~allowed] == 0).all()
+            assert (gradient[allowed] != 0).any(-1).all()
+            own = layout([[int(r == row)] * len(s) for r, s in enumerate(SOURCES)], packed).tokens.bool()
+            assert (source[~own] == 0).all()
+            assert (source[own] != 0).any(-1).all()
+
+
+@every_position
+def test_a_cached_step_reaches_back_to_every_earlier_token(positions):
+    model = build(positions=positions)
+    state = model.start(model.encode(Sequences.pad([[4, 5]], 0)))
+    seen = embedded(model)
+    for token in [1, 6, 7, 8]:
+        scores, state = model.step(torch.tensor([token]), state)
+    for gradient in torch.autograd.grad(scores[0, 3], seen):
+        assert (gradient != 0).any()
+
+
+@every_position
+def test_a_later_token_never_changes_an_earlier_state(positions):
+    model = build(positions=positions)
+    source = Sequences.pad([SOURCES[0]], 0)
+    before = model(source, Sequences.pad([[1, 4, 5, 6]], 0))
+    after = model(source, Sequences.pad([[1, 4, 9, 8]], 0))
+    torch.testing.assert_close(before[:, :2], after[:, :2])
+    assert not torch.allclose(before[:, 2:], after[:, 2:])
+
+
+@pytest.mark.parametrize(("positions", "feedforward", "norm"), list(product(POSITIONS, FEED_FORWARDS, ["pre", "post"])))
+def test_padded_and_packed_batches_give_the_states_and_gradients_of_single_sentences(positions, feedforward, norm):
+    model = build(positions=positions, feedforward=feedforward, norm=norm)
+    direction = torch.randn(8, dtype=torch.float64)
+
+    def gradients(states):
+        parameters = list(model.parameters())
+        return torch.autograd.grad((states @ direction).square().sum(), parameters, allow_unused=True)
+
+    singles = [
+        model(Sequences.pad([source], 0), Sequences.pad([target], 0))[0]
+        for source, target in zip(SOURCES, TARGETS, strict=True)
+    ]
+    wanted = gradients(torch.cat(singles))
+    padded = model(layout(SOURCES, False), layout(TARGETS, False))[layout(TARGETS, False).present]
+    for states in (padded, model(layout(SOURCES, True), layout(TARGETS, True))):
+        torch.testing.assert_close(states, torch.cat(singles))
+        for got, gradient in zip(gradients(states), wanted, strict=True):
+            assert (got is None) == (gradient is None)
+            if gradient is not None:
+                torch.testing.assert_close(got, gradient)
+
+
+@pytest.mark.parametrize("token", [0, 3, 11])
+def test_what_stands_in_a_padding_cell_is_of_no_consequence(token):
+    model = build(feedforward="convolutional")
+    expected = model(Sequences.pad(SOURCES, 0), Sequences.pad(TARGETS, 0))
+    present = Sequences.pad(TARGETS, 0).present
+    got = model(Sequences.pad(SOURCES, token), Sequences.pad(TARGETS, token))
+    torch.testing.assert_close(got[present], expected[present], rtol=0, atol=0)
+
+
+@every_position
+@every_layout
+def test_asking_for_weights_changes_no_state_and_gives_one_matrix_a_layer_head_and_sentence(positions, packed):
+    model = build(positions=positions, encoder_layers=3, decoder_layers=1)
+    source, target = layout(SOURCES, packed), layout(TARGETS, packed)
+    plain, asked = model.encode(source), model.encode(source, need_weights=True)
+    here = source.present
+    torch.testing.assert_close(asked.states[here], plain.states[here])
+    without, decoded = model.decode(target, plain), model.decode(target, asked, need_weights=True)
+    torch.testing.assert_close(decoded.states[target.present], without.states[target.present])
+    assert (plain.weights, without.self_weights, without.cross_weights) == ((), (), ())
+    sides = {"encoder": (SOURCES, SOURCES), "self": (TARGETS, TARGETS), "cross": (TARGETS, SOURCES)}
+    given = {"encoder": asked.weights, "self": decoded.self_weights, "cross": decoded.cross_weights}
+    assert {name: len(weights) for name, weights in given.items()} == {"encoder": 3, "self": 1, "cross": 1}
+    for name, (queries, keys) in sides.items():
+        for weights in given[name]:
+            assert weights.shape == (3, 2, max(map(len, queries)), max(map(len, keys)))
+            for row, (query, key) in enumerate(zip(queries, keys, strict=True)):
+                own = weights[row, :, : len(query)]
+                torch.testing.assert_close(own.sum(-1), torch.ones(2, len(query), dtype=torch.float64))
+                assert (own[..., len(key) :] == 0).all()
+                if name == "self":
+                    assert (own.triu(1) == 0).all()
+
+
+@every_position
+def test_the_encoder_tells_one_order_of_the_same_tokens_from_another(positions):
+    model = build(positions=positions)
+    states = model.encode(Sequences.pad([[4, 5, 6]], 0)).states
+    swapped = model.encode(Sequences.pad([[5, 4, 6]], 0)).states
+    assert not torch.allclose(swapped[:, [1, 0, 2]], states, rtol=1e-2)
+
+
+def snapshot(model):
+    """Every attribute of every module, by identity, with the entries of its dictionaries."""
+    return {
+        (name, key): (id(value), [*map(id, value.values())] if isinstance(value, dict) else repr(value))
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+    }
+
+
+@every_position
+@pytest.mark.parametrize("training", [False, True])
+def test_a_pass_leaves_no_trace_on_any_module(positions, training):
+    model = build(positions=positions, dropout=0.1, attention_dropout=0.1, feedforward="convolutional").train(training)
+    before, weights = snapshot(model), {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for packed in (False, True):
+        model(layout(SOURCES, packed), layout(TARGETS, packed))
+    encoded = model.encode(layout(SOURCES, False), need_weights=True)
+    model.decode(layout(TARGETS, False), encoded, need_weights=True)
+    _, state = model.step(torch.tensor([1, 1, 1]), model.start(encoded))
+    model.select(state, torch.tensor([2, 0]))
+    assert snapshot(model) == before
+    assert model.state_dict().keys() == weights.keys()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+
+
+def decoded(model, state, steps):
+    """Log-probabilities step by step."""
+    found = []
+    for tokens in steps:
+        scores, state = model.step(torch.tensor(tokens), state)
+        found.append(scores)
+    return torch.stack(found, 1), state
+
+
+@every_position
+def test_selected_rows_go_on_as_they_would_have_in_their_old_place(positions):
+    model = build(positions=positions)
+    state = model.start(model.encode(layout(SOURCES, False)))
+    _, state = decoded(model, state, [[1, 1, 1], [4, 5, 6]])
+    chosen = torch.tensor([2, 0, 0])
+    whole, _ = decoded(model, state, [[7, 8, 9], [9, 8, 7]])
+    rows = [2, 0, 0]
+    selected, _ = decoded(
+        model, model.select(state, chosen), [[[7, 8, 9][r] for r in rows], [[9, 8, 7][r] for r in rows]]
+    )
+    torch.testing.assert_close(selected, whole[chosen])
+
+
+def test_selecting_leaves_the_old_state_as_it_was():
+    model = build()
+    _, state = decoded(model, model.start(model.encode(layout(SOURCES, False))), [[1, 1, 1]])
+    before, _ = decoded(model, state, [[4, 5, 6]])
+    decoded(model, model.select(state, torch.tensor([1])), [[9], [9]])
+    after, _ = decoded(model, state, [[4, 5, 6]])
+    assert torch.equal(before, after)
+
+
+def test_one_model_serves_two_decodings_at_once():
+    model = build(positions="relative")
+    alone = [decoded(model, model.start(model.encode(Sequences.pad([s], 0))), [[1], [5], [6]])[0] for s in SOURCES[:2]]
+    states = [model.start(model.encode(Sequences.pad([s], 0))) for s in SOURCES[:2]]
+    for time, token in enumerate([1, 5, 6]):
+        for which in (0, 1):
+            scores, states[which] = model.step(torch.tensor([token]), states[which])
+            assert torch.equal(scores, alone[which][:, time])
+
+
+def test_a_step_gives_log_probabilities_that_sum_to_one():
+    scores, _ = decoded(build(), build().start(build().encode(layout(SOURCES, False))), [[1, 1, 1]])
+    torch.testing.assert_close(scores.exp().sum(-1), torch.ones(3, 1))

@@ -1,0 +1,44 @@
+import pytest
+
+from headway.training.config import TrainingConfig, seconds
+from headway.training.schedule import learning_rate
+
+
+def rate(step, kind="inverse_sqrt", steps=None):
+    return learning_rate(step, peak=0.01, warmup=100, kind=kind, steps=steps)
+
+
+def test_the_rate_grows_linearly_to_its_peak_at_the_end_of_warm_up():
+    assert [rate(step) for step in (1, 50, 100)] == pytest.approx([0.0001, 0.005, 0.01])
+
+
+def test_inverse_square_root_halves_when_steps_quadruple():
+    assert rate(400) == pytest.approx(0.005)
+    assert rate(1600) == pytest.approx(0.0025)
+
+
+def test_the_paper_s_formula_is_reproduced():
+    dim, warmup = 512, 4000
+    peak = (dim * warmup) ** -0.5
+    for step in (1, 100, 4000, 100_000):
+        ours = learning_rate(step, peak=peak, warmup=warmup, kind="inverse_sqrt", steps=None)
+        assert ours == pytest.approx(dim**-0.5 * min(step**-0.5, step * warmup**-1.5))
+
+
+def test_linear_falls_from_its_peak_towards_zero_after_the_last_step():
+    values = [rate(step, "linear", 200) for step in range(100, 202)]
+    assert values[0] == pytest.approx(0.01)
+    assert all(left > right for left, right in zip(values, values[1:], strict=False))
+    assert values[-2] == pytest.approx(0.01 / 101)
+    assert values[-1] == 0.0
+
+
+@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), ("0.5m", 30)])
+def test_durations_are_read_as_people_write_them(text, value):
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "30", "m30", "-5m", "0s", "1 day"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError, match="duration"):
+        TrainingConfig(time=text)

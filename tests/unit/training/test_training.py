@@ -1,0 +1,238 @@
+import json
+import math
+import os
+import shutil
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import headway
+from headway.assemble import _begun, _trainer
+from headway.errors import ConfigError, DataError, FolderError, HeadwayError, Interrupted
+from headway.folders import sha256
+from headway.training.checkpoint import parameters
+
+
+def state_of(out, step):
+    """The digests of everything a checkpoint holds, but for the clock."""
+    folder = out / "checkpoints" / f"step-{step:09d}"
+    progress = json.loads((folder / "progress.json").read_text())
+    progress.pop("seconds")
+    return {path.name: sha256(path) for path in folder.glob("*.safetensors")} | {"progress": progress}
+
+
+def losses(out):
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line["train/loss"]) for line in lines if "train/loss" in line]
+
+
+def test_a_run_leaves_a_model_folder_that_loads_and_a_journal(recipe, run, tmp_path, screen):
+    folder = run(recipe(), tmp_path / "run")
+    assert folder == tmp_path / "run" / "best"
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json", "model.safetensors", "tokenizer.json", "MANIFEST.json", "README.md",
+    }  # fmt: skip
+    model = headway.load(tmp_path / "run")
+    assert isinstance(model("un deux"), str)
+    assert [len(model([])), len(model(["un", "", "deux trois"]))] == [0, 3]
+    assert [step for step, _ in losses(tmp_path / "run")] == list(range(1, 13))
+    assert list((tmp_path / "run" / "events").iterdir())
+    names = {name for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines() for name in json.loads(line)}
+    assert {"train/loss", "train/learning_rate", "train/grad_norm", "train/tokens_per_second"} <= names
+    assert {"valid/loss", "valid/bleu", "valid/chrf", "final/bleu"} <= names
+    assert any(line.startswith("  output") for line in screen.lines)
+
+
+def test_the_same_seed_trains_the_same_model_and_another_one_does_not(recipe, run, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        run(recipe(seed=seed, steps=4), tmp_path / name)
+    states = [state_of(tmp_path / name, 4) for name in "abc"]
+    assert states[0] == states[1]
+    assert states[0]["model.safetensors"] != states[2]["model.safetensors"]
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_resume_continues_exactly(recipe, run, tmp_path, screen, layout, accumulate):
+    settings = recipe(layout=layout, accumulate=accumulate)
+    run(settings, tmp_path / "whole")
+
+    def interrupt(update):
+        if update.step == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    screen.hook = interrupt
+    with pytest.raises(Interrupted) as stopped:
+        run(settings, tmp_path / "broken")
+    assert stopped.value.exit_code == 143
+    assert "step 6" in str(stopped.value)
+    screen.hook = lambda update: None
+    run(settings, tmp_path / "broken", resume=True)
+    assert state_of(tmp_path / "broken", 12) == state_of(tmp_path / "whole", 12)
+    assert losses(tmp_path / "broken") == losses(tmp_path / "whole")
+    assert sha256(tmp_path / "broken/best/model.safetensors") == sha256(tmp_path / "whole/best/model.safetensors")
+
+
+def test_resume_after_a_kill_goes_on_from_the_newest_checkpoint(recipe, run, tmp_path):
+    run(recipe(), tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    shutil.rmtree(tmp_path / "killed/best")
+    shutil.rmtree(tmp_path / "killed/checkpoints/step-000000012")
+    (tmp_path / "killed/checkpoints/step-000000012.tmp").mkdir()
+    run(recipe(), tmp_path / "killed", resume=True)
+    assert state_of(tmp_path / "killed", 12) == state_of(tmp_path / "whole", 12)
+
+
+def test_a_damaged_checkpoint_is_skipped_and_named(recipe, run, tmp_path, screen):
+    run(recipe(), tmp_path / "run")
+    whole = state_of(tmp_path / "run", 12)
+    shutil.rmtree(tmp_path / "run/best")
+    damaged = tmp_path / "run/checkpoints/step-000000012/model.safetensors"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    run(recipe(), tmp_path / "run", resume=True)
+    assert any("skipped a checkpoint" in line and "step-000000012" in line for line in screen.lines)
+    assert state_of(tmp_path / "run", 12) == whole
+
+
+def test_resume_when_finished_does_nothing_new(recipe, run, tmp_path, screen):
+    folder = run(recipe(), tmp_path / "run")
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    updates = len(screen.updates)
+    assert run(recipe(), tmp_path / "run", resume=True) == folder
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert len(screen.updates) == updates
+
+
+def test_more_steps_may_be_asked_for_at_resume(recipe, run, tmp_path, screen):
+    run(recipe(), tmp_path / "run")
+    run(recipe(steps=16, warmup=1), tmp_path / "run", resume=True)
+    assert screen.updates[-1].step == 16
+
+
+def test_a_changed_setting_at_resume_is_refused_by_name(recipe, run, tmp_path):
+    run(recipe(steps=2), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"training\.label_smoothing"):
+        run(recipe(steps=2, label_smoothing=0.2), tmp_path / "run", resume=True)
+
+
+def test_a_folder_that_holds_a_run_is_never_overwritten(recipe, run, tmp_path):
+    run(recipe(steps=1), tmp_path / "run")
+    with pytest.raises(FolderError, match="--resume"):
+        run(recipe(steps=1), tmp_path / "run")
+
+
+def test_data_that_changed_since_the_run_began_is_refused(recipe, run, tmp_path, corpus):
+    copy = tmp_path / "corpus"
+    shutil.copytree(corpus, copy)
+    settings = recipe(steps=2)
+    settings = settings.model_copy(update={"data": settings.data.model_copy(update={"folder": copy})})
+    run(settings, tmp_path / "run")
+    with (copy / "target").open("a") as file:
+        file.write("X\n")
+    with pytest.raises(DataError, match="changed since"):
+        run(settings, tmp_path / "run", resume=True)
+
+
+@pytest.fixture
+def trainer(recipe, tmp_path, screen):
+    def build(**training):
+        out = tmp_path / f"trainer{len(list(tmp_path.iterdir()))}"
+        out.mkdir()
+        settings, prepared = _begun(recipe(**training), out, torch.device("cpu"), screen)
+        made.append(_trainer(settings, prepared, out, torch.device("cpu"), screen, resume=False))
+        return made[-1]
+
+    made = []
+    yield build
+    for each in made:
+        each.journal.close()
+
+
+def test_accumulation_weighs_every_target_token_alike(trainer):
+    """Ragged batches in one update, or apart and summed: the same gradient."""
+    made = trainer()
+    made.model.eval()
+    _, batches = made.feed.epoch(0, 0)
+    group = [next(batches) for _ in range(3)]
+    assert len({batch.units for batch in group}) > 1
+    units = sum(batch.units for batch in group)
+    for batch in group:
+        (made.objective(made.model, batch).total / units).backward()
+    apart = [weight.grad.clone() for weight in made.model.parameters()]
+    made.model.zero_grad()
+    total = sum(made.objective(made.model, batch).total for batch in group)
+    (total / units).backward()
+    for one, other in zip(apart, (weight.grad for weight in made.model.parameters()), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+def test_an_update_that_is_not_finite_is_skipped_and_ten_in_a_row_stop(trainer, screen):
+    made = trainer()
+    _, batches = made.feed.epoch(0, 0)
+    batch = next(batches)
+    before = {name: weight.clone() for name, weight in parameters(made.model).items()}
+    objective = made.objective
+
+    class Broken:
+        def __call__(self, model, batch):
+            loss = objective(model, batch)
+            return loss._replace(total=loss.total * math.nan)
+
+    made.objective = Broken()
+    for _ in range(9):
+        made.update([batch])
+    assert all(torch.equal(before[name], weight) for name, weight in parameters(made.model).items())
+    assert not made.optimiser.state
+    with pytest.raises(HeadwayError, match="10 updates in a row"):
+        made.update([batch])
+    made.progress = replace(made.progress, skipped=0)
+    made.objective = objective
+    made.update([batch])
+    assert made.optimiser.state
+
+
+def test_no_checkpoint_ever_holds_nan(trainer):
+    made = trainer()
+    with torch.no_grad():
+        next(iter(made.model.parameters()))[0] = math.nan
+    with pytest.raises(HeadwayError, match="not finite"):
+        made.checkpoints.save(made.model, made.optimiser, made.progress)
+    assert made.checkpoints.steps() == []
+
+
+def test_the_average_is_the_mean_of_the_best_checkpoints(recipe, run, tmp_path):
+    run(recipe(steps=8, patience=100), tmp_path / "run")
+    folders = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    weights = [load_file(folder / "model.safetensors") for folder in folders]
+    model = load_file(tmp_path / "run" / "best" / "model.safetensors")
+    assert len(weights) == 2
+    mean = {name: (weights[0][name].double() + weights[1][name].double()) / 2 for name in model}
+    distance = lambda other: max(float((model[name] - other[name]).abs().max()) for name in model)  # noqa: E731
+    assert min(distance(mean), *(distance(each) for each in weights)) < 1e-7
+
+
+def test_training_ends_when_it_no_longer_improves(recipe, run, tmp_path, screen):
+    run(recipe(steps=None, learning_rate=1e-9, patience=2, validate_every=2, warmup=0), tmp_path / "run")
+    assert any("brought no improvement" in line for line in screen.lines)
+
+
+def test_a_time_budget_is_kept_and_the_schedule_fitted_to_it(recipe, run, tmp_path, screen):
+    run(recipe(steps=None, time="6s", validate_every=None), tmp_path / "run")
+    assert any("steps are done" in line or "time of 6s is over" in line for line in screen.lines)
+    assert screen.updates[-1].steps is not None
+    assert screen.updates[-1].learning_rate < 0.3 * max(update.learning_rate for update in screen.updates)
+
+
+def test_bpe_dropout_and_separate_vocabularies_train(recipe, run, tmp_path):
+    settings = recipe(steps=2)
+    settings = settings.model_copy(
+        update={"tokenizer": settings.tokenizer.model_copy(update={"dropout": 0.2, "joint": False})}
+    )
+    folder = run(settings, tmp_path / "run")
+    assert (folder / "source.tokenizer.json").is_file() and (folder / "target.tokenizer.json").is_file()
+    assert isinstance(headway.load(folder)("un deux"), str)
