@@ -114,6 +114,12 @@ TINY = {
 
 
 @pytest.fixture
+def tiny() -> dict[str, object]:
+    """The settings of a run that takes no time."""
+    return dict(TINY)
+
+
+@pytest.fixture
 def train(headway, corpus, tmp_path) -> Callable[..., Outcome]:
     """Trains a tiny model on the corpus in `out`; settings may be added or replaced, options appended."""
 

@@ -451,6 +451,13 @@ def tokenizer_with_ids_beyond_count(folder: Path) -> None:
 
 
 @spoiler
+def tokenizer_that_panics(folder: Path) -> None:
+    tree = json.loads((folder / "tokenizer.json").read_bytes())
+    tree["model"]["continuing_subword_prefix"] = "x" * 10
+    replace(folder, "tokenizer.json", json.dumps(tree).encode())
+
+
+@spoiler
 def sentencepiece_that_is_none(folder: Path) -> None:
     (folder / "tokenizer.model").write_bytes(pickle.dumps(Bomb()))
     change_config(folder, lambda tree: tree.update(tokenizer="tokenizer.model"))

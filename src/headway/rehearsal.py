@@ -101,7 +101,8 @@ def _speed(model: Model, batch: Batch, device: torch.device, pairs: int, screen:
         times.append(time.monotonic() - began)
     each = sorted(times)[len(times) // 2]
     epoch = pairs / batch.pairs * each
-    screen.say(f"speed: {batch.units / each:,.0f} target tokens/s; about {epoch / 60:.1f} min for {pairs:,} pairs")
+    told = f"an epoch of about {pairs:,} pairs takes {epoch / 60:.1f} min"
+    screen.say(f"speed: {batch.units / each:,.0f} target tokens/s; {told}")
     if device.type == "cuda":
         screen.say(f"memory: {torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB of the GPU")
     else:

@@ -67,11 +67,9 @@ def test_an_interrupt_while_translating_ends_in_130_and_leaves_no_half_output(mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stop_while_training_saves_the_step_and_the_run_goes_on_from_it(train, tmp_path, corpus):
-    from conftest import TINY
-
+def test_a_stop_while_training_saves_the_step_and_the_run_goes_on_from_it(train, tiny, tmp_path, corpus):
     out = tmp_path / "run"
-    settings = TINY | {"training.steps": 1_000_000, "training.validate_every": 1_000_000, "training.log_every": 1}
+    settings = tiny | {"training.steps": 1_000_000, "training.validate_every": 1_000_000, "training.log_every": 1}
     sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     files = ["--source", str(corpus[0]), "--target", str(corpus[1]), "--out", str(out), "--device", "cpu"]
     process = subprocess.Popen([*COMMAND, "train", *files, *sets], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)

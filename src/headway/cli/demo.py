@@ -19,7 +19,7 @@ def command(
     /,
     *,
     out: Path | None = None,
-    seconds: int = 150,
+    seconds: int = 120,
     again: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Train on a built-in corpus in a few minutes, score it on unseen sentences, translate one and draw its attention.

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from headway.data.tokenizer import Tokenizer
 from headway.errors import FolderError, HeadwayError
+from headway.folders import sha256, sync
 
 FORMAT = 1
 """Raised whenever a store written before could no longer be read."""
@@ -88,11 +89,7 @@ class TokenStore:
     def verify(self) -> None:
         """Read every file and compare it with the digest taken when it was written."""
         for name, entry in self.manifest["files"].items():
-            digest = hashlib.sha256()
-            with (self.folder / name).open("rb") as file:
-                while block := file.read(2**20):
-                    digest.update(block)
-            if digest.hexdigest() != entry["sha256"]:
+            if sha256(self.folder / name) != entry["sha256"]:
                 raise FolderError(f"{self.folder / name}: damaged, its content has changed; delete {self.folder}")
 
     def _sentence(self, side: Side, index: int) -> NDArray[np.int64]:
@@ -180,7 +177,7 @@ def build_store(
             if folder.exists():
                 folder.rename(folder.with_name(f"{folder.name}.tmp-{os.getpid()}-old"))
             unfinished.rename(folder)
-            _sync_folder(folder.parent)
+            sync(folder.parent)
         finally:
             _sweep(folder)
     return TokenStore(folder, manifest)
@@ -281,15 +278,7 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
         json.dump(manifest, file, indent=2, sort_keys=True)
         file.flush()
         os.fsync(file.fileno())
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(folder)
 
 
 def _sweep(folder: Path) -> None:

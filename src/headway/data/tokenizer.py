@@ -5,6 +5,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, SupportsInt
 
@@ -73,9 +74,10 @@ class Tokenizer(ABC):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of every text, with no control symbol among them: a text that spells one as a word gets unknown."""
         try:
-            encoded = self._encode(texts)
-        except (TypeError, UnicodeError):
-            _refuse_surrogates(texts)
+            with _blamed("tokenizer: cannot encode"):
+                encoded = self._encode(texts)
+        except DataError:
+            _refuse_surrogates(texts)  # the likelier cause
             raise
         for place, ids in enumerate(encoded):
             if not self._controls.isdisjoint(ids):
@@ -84,7 +86,8 @@ class Tokenizer(ABC):
 
     def decode(self, ids: Iterable[SupportsInt]) -> str:
         """The text of the ids; control symbols and unknowns are skipped."""
-        return self._decode([token for token in map(int, ids) if token not in self._silent])
+        with _blamed("tokenizer: cannot decode"):
+            return self._decode([token for token in map(int, ids) if token not in self._silent])
 
     def save(self, path: Path) -> None:
         """Write what `load` reads."""
@@ -296,12 +299,22 @@ def _content(path: Path) -> bytes:
 
 
 def _json(content: bytes, path: Path) -> JsonTokenizer:
+    with _blamed(f"{path}: not a tokenizer.json"):
+        return JsonTokenizer(tokenizers.Tokenizer.from_str(content.decode("utf-8")), str(path))
+
+
+@contextmanager
+def _blamed(where: str) -> Iterator[None]:
+    """Blame the tokenizer file for what the library makes of it: plain exceptions, and panics beside them."""
     try:
-        backend = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
-    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+        yield
+    except BaseException as error:
+        if isinstance(error, DataError) or not (
+            isinstance(error, Exception) or type(error).__name__ == "PanicException"
+        ):
+            raise
         reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{path}: not a tokenizer.json: {reason}; save the tokenizer again") from None
-    return JsonTokenizer(backend, str(path))
+        raise DataError(f"{where}: {reason}; save the tokenizer again") from None
 
 
 def _sentencepiece(content: bytes, path: Path) -> SentencePieceTokenizer:

@@ -6,8 +6,10 @@ import time
 class Pace:
     """The speed of the last updates; it starts anew after a pause."""
 
-    MEMORY = 20
+    MEMORY = 500
     """Updates looked back on."""
+    LATE = 20
+    """Updates of which the speed is shown."""
     SURE = 8
     """Updates after which the speed is known well enough to plan by."""
 
@@ -20,7 +22,8 @@ class Pace:
 
     def tick(self, units: int) -> None:
         """An update on this many target tokens is done."""
-        self._ticks = [*self._ticks[-self.MEMORY :], (time.monotonic(), units)]
+        self._ticks.append((time.monotonic(), units))
+        del self._ticks[: -self.MEMORY]
 
     @property
     def sure(self) -> bool:
@@ -29,7 +32,7 @@ class Pace:
 
     @property
     def seconds_per_update(self) -> float | None:
-        """The mean of late."""
+        """The mean since the last pause."""
         if len(self._ticks) < 2:
             return None
         return (self._ticks[-1][0] - self._ticks[0][0]) / (len(self._ticks) - 1)
@@ -37,9 +40,10 @@ class Pace:
     @property
     def tokens_per_second(self) -> float:
         """Target tokens, 0 while unknown."""
-        each = self.seconds_per_update
-        units = sum(units for _, units in self._ticks[1:])
-        return units / (each * (len(self._ticks) - 1)) if each else 0.0
+        late = self._ticks[-self.LATE - 1 :]
+        if len(late) < 2:
+            return 0.0
+        return sum(units for _, units in late[1:]) / max(late[-1][0] - late[0][0], 1e-9)
 
     def seconds_for(self, updates: int | None) -> float | None:
         """How long so many updates will take, where both are known."""

@@ -171,7 +171,7 @@ class Trainer:
 
     def _plan(self) -> None:
         """Fit the number of steps to what is left of a time budget, at the speed of late."""
-        if self.config.time is None or not self._pace.sure:
+        if self.config.time is None or not self._pace.sure or self.progress.step == self.progress.steps:
             return
         total, spent = seconds(self.config.time), time.monotonic() - self._began
         ahead = VALIDATIONS * (1 - spent / total) + 2  # two more when the best checkpoints are averaged

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from headway.nn.attention.dropping import attention_with_dropout
 from headway.nn.attention.visibility import Visible
 from headway.nn.dropout import dropout
 from headway.nn.positions import Bias
@@ -50,6 +51,8 @@ def attend(
             need_weights=need_weights,
         )
         return Attended(visible.segments.pack_queries(padded.output), padded.weights)
+    if drop > 0.0 and bias is None and not need_weights and query.dim() == 4 and query.device.type == "cpu":
+        return Attended(_dropping(query, key, value, visible, drop), None)
     added = None if bias is None else bias(query, key.shape[-3])
     query, key, value = query.transpose(-3, -2), key.transpose(-3, -2), value.transpose(-3, -2)
     if need_weights or (drop > 0.0 and query.device.type == "cpu"):
@@ -98,6 +101,20 @@ def _fused(
     if blind is not None:
         output = output.masked_fill(blind, 0.0)
     return output.transpose(-3, -2)
+
+
+def _dropping(
+    query: Float[Tensor, "batch query heads width"],
+    key: Float[Tensor, "batch key heads width"],
+    value: Float[Tensor, "batch key heads width"],
+    visible: Visible,
+    drop: float,
+) -> Float[Tensor, "batch query heads width"]:
+    """Our own kernel for dropout on a CPU."""
+    mask, blind = _mask(visible, query.transpose(1, 2), key.transpose(1, 2))
+    allowed = None if mask is None else mask.squeeze(-3).expand(1 if mask.dim() == 3 else len(mask), -1, -1)
+    output, _ = attention_with_dropout(query, key, value, allowed, drop)
+    return output if blind is None else output.masked_fill(blind.transpose(-3, -2), 0.0)
 
 
 def _explicit(
