@@ -37,7 +37,7 @@ def screen():
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     chance = random.Random(3)
-    words = "un deux trois quatre cinq six sept huit".split()
+    words = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit"]
     sentences = [[chance.choice(words) for _ in range(chance.randint(2, 7))] for _ in range(300)]
     (folder / "source").write_text("".join(" ".join(each) + "\n" for each in sentences))
     (folder / "target").write_text("".join(" ".join(reversed(each)).upper() + "\n" for each in sentences))

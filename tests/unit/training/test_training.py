@@ -40,7 +40,9 @@ def test_a_run_leaves_a_model_folder_that_loads_and_a_journal(recipe, run, tmp_p
     assert [len(model([])), len(model(["un", "", "deux trois"]))] == [0, 3]
     assert [step for step, _ in losses(tmp_path / "run")] == list(range(1, 13))
     assert list((tmp_path / "run" / "events").iterdir())
-    names = {name for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines() for name in json.loads(line)}
+    names = {
+        name for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines() for name in json.loads(line)
+    }
     assert {"train/loss", "train/learning_rate", "train/grad_norm", "train/tokens_per_second"} <= names
     assert {"valid/loss", "valid/bleu", "valid/chrf", "final/bleu"} <= names
     assert any(line.startswith("  output") for line in screen.lines)
