@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import Literal, cast, overload
+from typing import Literal, overload
 
 from headway.errors import DataError
 
@@ -19,6 +19,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
 
 Invalid = Literal["refuse", "skip"]
+Reader = BufferedReader | gzip.GzipFile
+"""A file opened for reading, unpacked on the way if need be."""
 """What a line that is not UTF-8 gets: a `DataError`, or None in its place."""
 
 
@@ -69,12 +71,12 @@ def _decoded(stream: BufferedIOBase, name: str, invalid: Invalid) -> Iterator[st
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BufferedReader]:
+def opened(path: Path) -> Iterator[Reader]:
     """Open a file for reading its bytes, unpacked where it is gzip; whatever fails, then or later, is a `DataError`."""
     with explained(str(path)), path.open("rb") as file:
         if file.peek(2).startswith(GZIP_MAGIC):
             with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-                yield cast(BufferedReader, unpacked)  # it offers the same methods
+                yield unpacked
         elif path.suffix.lower() == ".gz":
             raise DataError(f"{path}: not a gzip file although its name ends in .gz; rename or pack it")
         else:

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Collection, Iterator
-from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.text import BYTE_ORDER_MARK, LONGEST_LINE, opened
+from headway.data.text import BYTE_ORDER_MARK, LONGEST_LINE, Reader, opened
 from headway.errors import DataError
 
 WIDEST = 1 << 16
@@ -52,7 +51,7 @@ def read_vectors(path: Path, wanted: Collection[str]) -> tuple[dict[str, Vector]
     return vectors, width
 
 
-def _lines(stream: BufferedReader, path: Path) -> Iterator[Line]:
+def _lines(stream: Reader, path: Path) -> Iterator[Line]:
     """Lines without their ends and the space that some tools write before them; reads no further than asked for."""
     number = 0
     while line := stream.readline(LONGEST_LINE + 1):
@@ -63,7 +62,7 @@ def _lines(stream: BufferedReader, path: Path) -> Iterator[Line]:
         yield where, line.rstrip(b" \r\n")
 
 
-def _is_binary(stream: BufferedReader, width: int) -> bool:
+def _is_binary(stream: Reader, width: int) -> bool:
     """Whether binary entries follow the header: in text a value and its space take two ASCII bytes or more."""
     values = stream.peek(1 << 12).partition(b" ")[2][: 2 * width - 1]
     return re.search(rb"[^\t\n\r -~]", values) is not None
@@ -89,7 +88,7 @@ def _is_number(text: bytes) -> bool:
     return True
 
 
-def _binary(stream: BufferedReader, path: Path, count: int, width: int) -> Iterator[Entry]:
+def _binary(stream: Reader, path: Path, count: int, width: int) -> Iterator[Entry]:
     for number in range(1, count + 1):
         where = f"{path}: entry {number}"
         word = _word(stream, where)
@@ -101,7 +100,7 @@ def _binary(stream: BufferedReader, path: Path, count: int, width: int) -> Itera
         raise DataError(f"{path}: goes on after the {count} entries its header tells of; copy the file again")
 
 
-def _word(stream: BufferedReader, where: str) -> bytes:
+def _word(stream: Reader, where: str) -> bytes:
     """The bytes up to the next space; the line end that some tools write after a vector is no part of them."""
     word = bytearray()
     while (byte := stream.read(1)) != b" ":

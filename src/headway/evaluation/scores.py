@@ -50,15 +50,16 @@ class ScoreCard:
 def score(hypotheses: Sequence[str], references: References, *, tokenized: bool = False) -> ScoreCard:
     """Score outputs against one reference each, or against several lists of references.
 
-    Where the text is already `tokenized`, BLEU that splits at blanks alone comes first, then the usual one.
+    Every usual variant stands side by side; where the text is already `tokenized`, BLEU that splits at blanks alone
+    comes first.
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
     lists = reference_lists(references, len(hypotheses))
-    cased = {"BLEU": "13a"} if not tokenized else {"BLEU tokenised": "none", "BLEU": "13a"}
+    variants = [("BLEU", "13a"), ("BLEU tokenised", "none")]
     metrics: dict[str, Any] = {}
-    for name, tokenize in cased.items():
+    for name, tokenize in reversed(variants) if tokenized else variants:
         # force: sacreBLEU's own warning about tokenised text would come once a variant; our note says it once.
         metrics[name] = BLEU(tokenize=tokenize, force=True)
         metrics[f"{name} lower-cased"] = BLEU(tokenize=tokenize, lowercase=True, force=True)

@@ -38,9 +38,12 @@ def test_each_signature_names_what_sets_it_apart():
         assert fields | {"nrefs:1", f"version:{sacrebleu.__version__}"} <= set(card[name].signature.split("|"))
 
 
-def test_text_that_is_not_tokenised_gets_no_tokenised_variant():
-    names = [found.name for found in score(OUTPUTS, REFERENCES).scores]
-    assert names == ["BLEU", "BLEU lower-cased", "chrF", "chrF++"]
+def test_every_variant_stands_side_by_side_and_the_fitting_one_first():
+    usual = ["BLEU", "BLEU lower-cased"]
+    split = ["BLEU tokenised", "BLEU tokenised lower-cased"]
+    rest = ["chrF", "chrF++"]
+    assert [each.name for each in score(OUTPUTS, REFERENCES).scores] == [*usual, *split, *rest]
+    assert [each.name for each in score(OUTPUTS, REFERENCES, tokenized=True).scores] == [*split, *usual, *rest]
 
 
 def test_several_reference_lists_count_together():
@@ -62,7 +65,7 @@ def test_unequal_counts_are_refused_with_both_numbers():
 
 def test_empty_outputs_score_zero():
     card = score(["", ""], ["a b", "c d"])
-    assert [found.value for found in card.scores] == [0.0] * 4
+    assert [found.value for found in card.scores] == [0.0] * 6
 
 
 def test_the_card_is_json_and_an_aligned_table():
@@ -71,7 +74,7 @@ def test_the_card_is_json_and_an_aligned_table():
     assert tree["sentences"] == 3
     assert tree["scores"][0]["signature"] == card["BLEU"].signature
     lines = card.lines()
-    assert len(lines) == 5
+    assert len(lines) == 7
     assert len({line.index(".", 12) for line in lines}) == 1
     assert f"{card['BLEU'].value:.2f}  {card['BLEU'].signature}" in lines[0]
 

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from headway.training.config import TrainingConfig, seconds
@@ -28,7 +30,7 @@ def test_the_paper_s_formula_is_reproduced():
 def test_linear_falls_from_its_peak_towards_zero_after_the_last_step():
     values = [rate(step, "linear", 200) for step in range(100, 202)]
     assert values[0] == pytest.approx(0.01)
-    assert all(left > right for left, right in zip(values, values[1:], strict=False))
+    assert all(left > right for left, right in pairwise(values))
     assert values[-2] == pytest.approx(0.01 / 101)
     assert values[-1] == 0.0
 
