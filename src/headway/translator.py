@@ -1,7 +1,7 @@
 """A trained model with its tokenizers: text in, text out, and what it looked at."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -59,13 +59,18 @@ class Translation(str):
     """What the search found, best first; nothing for a blank source."""
     _translator: "Translator"
 
-    def __new__(cls, translator: "Translator", source: str, found: Sequence[Hypothesis]) -> "Translation":
+    cut: bool
+    """The source was longer than the model knows and only its beginning was read."""
+
+    def __new__(
+        cls, translator: "Translator", source: str, found: Sequence[Hypothesis], *, cut: bool = False
+    ) -> "Translation":
         """The best of the hypotheses found for a source."""
         texts = [translator.detokenize(each.tokens) for each in found]
         text = super().__new__(cls, texts[0] if texts else "")
         text.source, text._translator = source, translator
         text.hypotheses, text.alternatives = tuple(found), tuple(texts[1:])
-        text.score = found[0].score if found else 0.0
+        text.score, text.cut = found[0].score if found else 0.0, cut
         return text
 
     @property
@@ -95,8 +100,9 @@ class Translator:
         if options:
             decoding = validated(DecodingConfig, {**decoding.model_dump(), **options}, "decoding")
         translator = replace(self, decoding=decoding)
-        found = translator.search(translator.tokenize(text))
-        return [Translation(translator, source, each) for source, each in zip(text, found, strict=True)]
+        sentences = translator.tokenize(text)
+        found = zip(text, sentences, translator.search(sentences), strict=True)
+        return [Translation(translator, source, each, cut=len(ids) > self.longest) for source, ids, each in found]
 
     @property
     def longest(self) -> int:
@@ -109,19 +115,21 @@ class Translator:
         return self.model.output.weight.device
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of every text, cut at the longest the model knows; blank texts have none."""
-        ids = self.source.encode(texts)
-        return [each[: self.longest] if text.strip() else [] for each, text in zip(ids, texts, strict=True)]
+        """The token ids of every text; blank texts have none."""
+        return [ids if text.strip() else [] for ids, text in zip(self.source.encode(texts), texts, strict=True)]
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """The text of target tokens, always one line."""
         return " ".join(self.target.decode(tokens).splitlines()).strip()
 
-    def search(self, sentences: Sequence[Sequence[int]], *, check: Any = lambda: None) -> list[list[Hypothesis]]:
+    def search(
+        self, sentences: Sequence[Sequence[int]], *, check: Callable[[], None] = lambda: None
+    ) -> list[list[Hypothesis]]:
         """The best hypotheses for every tokenised source, in order; an empty source gets none.
 
-        `check` is called before every batch and may raise to stop.
+        A source is cut at the longest the model knows. `check` is called before every batch and may raise to stop.
         """
+        sentences = [ids[: self.longest] for ids in sentences]
         answers: list[list[Hypothesis]] = [[] for _ in sentences]
         for group in _groups(sentences, DECODED_TOGETHER.get(self.device.type, 4096)):
             check()

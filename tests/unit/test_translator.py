@@ -59,10 +59,11 @@ def test_a_blank_text_gives_an_empty_answer_without_a_search(text, translator):
     assert answer.attention.source[-1] == "⟨/s⟩"
 
 
-def test_a_text_longer_than_the_model_knows_is_cut(translator):
-    long = "le chat " * 4000
-    assert len(translator.tokenize([long])[0]) == translator.longest == 31
-    assert "\n" not in translator(long)
+def test_a_text_longer_than_the_model_knows_is_cut_and_says_so(model_folder):
+    translator = load(model_folder)
+    long, short = translator(["le chat " * 4000, "le chat"])
+    assert long.cut and not short.cut
+    assert long.attention.source == (*(text for _, text in translator.source.pieces(long.source)[:31]), "⟨/s⟩")
 
 
 def test_no_answer_is_longer_than_decoding_allows(translator):

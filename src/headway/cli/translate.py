@@ -1,6 +1,7 @@
 """`headway translate`."""
 
 import json
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -90,6 +91,9 @@ def _answers(
     records = [_record(line, f"{name}: line {first + place}") for place, line in enumerate(lines, 1)] if as_json else []
     sources = [record.get("source", "") for record in records] if as_json else [line or "" for line in lines]
     for place, found in enumerate(translator(sources, **options)):
+        if found.cut:
+            told = f"line {first + place + 1} is longer than {translator.longest} tokens; only its beginning was read"
+            print(f"headway: warning: {name}: {told}", file=sys.stderr)
         if as_json:
             added: dict[str, Any] = {"translation": str(found), "score": found.score}
             yield _dumped(records[place] | added | ({"nbest": _nbest(found)} if many else {})) if records[place] else ""

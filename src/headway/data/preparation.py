@@ -90,20 +90,22 @@ def divide(config: DataConfig, report: Report) -> Split:
 def prepare(
     config: DataConfig, tokenizer: TokenizerConfig, folder: Path, *, longest: int, split: Split, report: Report
 ) -> Prepared:
-    """Learn the tokenizers and build the token store in `folder`."""
+    """Learn the tokenizers and build the token store in `folder`; one that is there and fits is taken as it is."""
     source, target = learn_tokenizers(config, tokenizer, split, report)
     folder.mkdir(parents=True, exist_ok=True)
     key = _key(config, split, source, target, longest)
     pairs = ((pair.source, pair.target) for pair in split.training(config, Counter()))
-    store = build_store(
-        folder / "store",
-        pairs,
-        source,
-        target,
-        key=key,
-        longest=longest - 1,
-        progress=lambda done: report("tokenizing", done, split.pairs),
-    )
+    store = open_store(folder / "store", key)
+    if store is None:  # never built, or from other files or settings
+        store = build_store(
+            folder / "store",
+            pairs,
+            source,
+            target,
+            key=key,
+            longest=longest - 1,
+            progress=lambda done: report("tokenizing", done, split.pairs),
+        )
     for path in config.training().paths:
         if changed(path, split.files[str(path)]):
             raise DataError(f"{path}: changed while it was read; start again when nothing writes to it")
