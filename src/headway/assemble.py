@@ -267,7 +267,9 @@ def _finished(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, s
     if folder.is_dir() and read_manifest(folder).get("step") == step:
         screen.say(f"the model in {folder} is already that of step {step}: nothing to do")
         return folder
-    steps = [number for _, number in trainer.progress.best]
+    steps = [number for _, number in trainer.progress.best if trainer.checkpoints.sound(number, screen.say)]
+    if not steps:
+        raise FolderError(f"{out}: none of its best checkpoints is whole; train again in another folder")
     candidates = [steps[:1], steps] if len(steps) > 1 else [steps]
     model, outcomes = trainer.model.eval(), []
     for candidate in candidates:

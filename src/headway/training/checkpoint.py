@@ -111,19 +111,21 @@ class Checkpoints:
             write_folder(folder, fill, {"step": progress.step, **self.facts})
 
     def latest(self, say: Callable[[str], None]) -> int | None:
-        """The newest step whose folder verifies and belongs to this run; says which were skipped and why."""
-        for step in self.steps():
-            try:
-                manifest = verify_folder(self.path(step))
-            except FolderError as error:
-                say(f"skipped a checkpoint: {error}")
-                continue
-            wrong = [name for name, value in self.facts.items() if manifest.get(name) != value]
-            if wrong or manifest.get("step") != step:
-                say(f"skipped a checkpoint: {self.path(step)}: of another run ({', '.join(wrong) or 'step'} differs)")
-                continue
-            return step
-        return None
+        """The newest sound step; says which were skipped and why."""
+        return next((step for step in self.steps() if self.sound(step, say)), None)
+
+    def sound(self, step: int, say: Callable[[str], None]) -> bool:
+        """Whether the checkpoint of a step verifies and belongs to this run; says why not."""
+        folder = self.path(step)
+        try:
+            manifest = verify_folder(folder)
+        except FolderError as error:
+            say(f"skipped a checkpoint: {error}")
+            return False
+        wrong = [name for name, value in {"step": step, **self.facts}.items() if manifest.get(name) != value]
+        if wrong:
+            say(f"skipped a checkpoint: {folder}: of another run ({', '.join(wrong)} differs)")
+        return not wrong
 
     def load(self, step: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> Progress:
         """Bring model, optimiser and generators to the state of `step`, bit for bit."""

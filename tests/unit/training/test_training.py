@@ -238,3 +238,15 @@ def test_bpe_dropout_and_separate_vocabularies_train(recipe, run, tmp_path):
     folder = run(settings, tmp_path / "run")
     assert (folder / "source.tokenizer.json").is_file() and (folder / "target.tokenizer.json").is_file()
     assert isinstance(headway.load(folder)("un deux"), str)
+
+
+def test_a_damaged_checkpoint_is_never_averaged_into_the_model(recipe, run, tmp_path, screen):
+    run(recipe(steps=8, patience=100), tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/best")
+    older, newer = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    content = bytearray((older / "model.safetensors").read_bytes())
+    content[-1] ^= 64
+    (older / "model.safetensors").write_bytes(content)
+    run(recipe(steps=8, patience=100), tmp_path / "run", resume=True)
+    assert any("skipped a checkpoint" in line and older.name in line for line in screen.lines)
+    assert sha256(tmp_path / "run/best/model.safetensors") == sha256(newer / "model.safetensors")
