@@ -104,13 +104,12 @@ def _begun(recipe: Recipe, out: Path, device: torch.device, screen: Screen) -> t
     split = divide(recipe.data, screen.working)
     recipe = choose(recipe, split.pairs, device)
     assert recipe.model is not None  # chosen just now
-    left = "".join(f", {count} left out ({reason})" for reason, count in split.left_out.items())
-    screen.say(f"{split.pairs} training pairs, {len(split.valid)} for validation{left}")
     prepared = prepare(
         recipe.data, recipe.tokenizer, out / "data", longest=recipe.model.longest, split=split, report=screen.working
     )
-    if prepared.store.dropped:
-        screen.say(f"{prepared.store.dropped} pairs left out: over {recipe.model.longest - 1} tokens (model.longest)")
+    long = {f"over {recipe.model.longest - 1} tokens": prepared.store.dropped}
+    left = "".join(f", {n} left out ({why})" for why, n in (prepared.split.left_out | long).items() if n)
+    screen.say(f"{len(prepared.store)} training pairs, {len(split.valid)} for validation{left}")
     common = overlap(recipe.data, split)
     if common:
         screen.say(f"warning: the sources of {common} training pairs stand in {recipe.data.test_source} too")
@@ -155,20 +154,23 @@ def _trainer(
     recipe: Recipe, prepared: Prepared, out: Path, device: torch.device, screen: Screen, *, resume: bool
 ) -> Trainer:
     torch.manual_seed(recipe.training.seed)
-    model = build_model(recipe, prepared).to(device)
+    model = build_model(recipe, prepared)
     keep_freed_memory()
     training = recipe.training
     facts = {"kind": "checkpoint", "data": prepared.store.manifest["key"]["tokenizers"]}
     checkpoints = Checkpoints(out / "checkpoints", facts)
     optimiser = torch.optim.Adam(
-        model.parameters(), lr=0.0, betas=(training.beta1, training.beta2), eps=1e-9, fused=True
+        model.to(device).parameters(), lr=0.0, betas=(training.beta1, training.beta2), eps=1e-9, fused=True
     )
-    progress = Progress(steps=training.steps)
+    planned = training.steps if training.time is None else None
+    progress = Progress(steps=planned, time=training.time)
     found = checkpoints.latest(screen.say) if resume else None
-    if found is not None:
+    if found is None:
+        _start_from_vectors(model, recipe, prepared, screen)
+    else:
         progress = checkpoints.load(found, model, optimiser)
-        if training.time is None:
-            progress = replace(progress, steps=training.steps)
+        if training.time is None or training.time != progress.time:
+            progress = replace(progress, steps=planned, time=training.time)
         screen.say(f"resuming at step {progress.step}")
     assert recipe.model is not None  # chosen before
     return Trainer(
@@ -195,22 +197,14 @@ def _trainer(
 
 
 def build_model(recipe: Recipe, prepared: Prepared) -> Model:
-    """A new model for the recipe, its embeddings started from vectors where files are given."""
+    """A new model for the recipe."""
     assert recipe.model is not None  # chosen before
     _refuse_too_large(recipe.model, prepared.target.size)
     _, architecture = CATALOG[recipe.model.architecture]
     try:
-        model = architecture(recipe.model, prepared.source.size, prepared.target.size)
+        return architecture(recipe.model, prepared.source.size, prepared.target.size)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from None
-    data = recipe.data
-    for path, embedding, tokenizer in (
-        (data.source_vectors, model.source_embedding, prepared.source),
-        (data.target_vectors, model.target_embedding, prepared.target),
-    ):
-        if path is not None:
-            start_from_vectors(embedding, data.folder / path, tokenizer)
-    return model
 
 
 def _refuse_too_large(config: ModelConfig, vocabulary: int) -> None:
@@ -220,6 +214,22 @@ def _refuse_too_large(config: ModelConfig, vocabulary: int) -> None:
     if 16 * count > memory:  # weights, gradients and two moments of four bytes each
         told = f"{count / 1e6:,.0f} M parameters take {16 * count / 2**30:,.0f} GiB to train"
         raise ConfigError(f"model: {told}, the machine has {memory / 2**30:,.0f}; lower dim, hidden or the layers")
+
+
+def _start_from_vectors(model: Model, recipe: Recipe, prepared: Prepared, screen: Screen) -> None:
+    data = recipe.data
+    sides = (
+        (data.source_vectors, model.source_embedding, prepared.source),
+        (
+            data.target_vectors,
+            model.target_embedding,
+            prepared.target,
+        ),
+    )
+    for path, embedding, tokenizer in sides:
+        if path is not None:
+            count = start_from_vectors(embedding, data.folder / path, tokenizer)
+            screen.say(f"{count} of {tokenizer.size} tokens start from the vectors in {path}")
 
 
 def start_from_vectors(embedding: Embedding, path: Path, tokenizer: Tokenizer) -> int:
@@ -286,6 +296,7 @@ def _finished(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, s
     trainer.journal.scalars(step, {f"final/{name}": value for name, value in found.scores.items()})
     translator = Translator(model, prepared.source, prepared.target, recipe.decoding)
     old = out / "best.old"
+    shutil.rmtree(old, ignore_errors=True)  # what a kill has left
     if folder.exists():
         folder.rename(old)
     translator.save(folder, scores=found.scores, readme=model_card(recipe, found, step), step=step)

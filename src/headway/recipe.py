@@ -27,6 +27,10 @@ MAY_CHANGE = frozenset(
 """Settings that may differ when a run is resumed: how long it goes on and what it shows, never what it computes."""
 
 
+SIZES = frozenset({"preset", "dim", "heads", "hidden", "encoder_layers", "decoder_layers"})
+"""Settings of a model that say its size: where none is given, a preset is chosen."""
+
+
 class Recipe(Settings):
     """A whole run: what to learn from, how to cut it into tokens, the model, its training and its decoding."""
 
@@ -35,7 +39,7 @@ class Recipe(Settings):
     tokenizer: TokenizerConfig = TokenizerConfig()
     """How text becomes tokens."""
     model: ModelConfig | None = None
-    """The model; unset: a preset for the amount of data and the machine."""
+    """The model; where no size is set, a preset is chosen for the amount of data and the machine."""
     training: TrainingConfig = TrainingConfig()
     """How it is trained."""
     decoding: DecodingConfig = DecodingConfig()
@@ -44,7 +48,10 @@ class Recipe(Settings):
 
 def choose(recipe: Recipe, pairs: int, device: torch.device) -> Recipe:
     """The recipe with every open choice made for this many training pairs on this device."""
-    model = recipe.model or TransformerConfig.model_validate({"preset": preset_for(pairs, device), "longest": 256})
+    given = recipe.model.model_dump(exclude_unset=True) if recipe.model is not None else {}
+    if given.keys().isdisjoint(SIZES):
+        given = {"preset": preset_for(pairs, device), "longest": 256, **given}
+    model = TransformerConfig.model_validate(given)
     if model.tie == "three-way" and not recipe.tokenizer.joint:
         model = model.model_copy(update={"tie": "two-way"})
     tokenizer = recipe.tokenizer
@@ -60,9 +67,10 @@ def _training(given: TrainingConfig, model: ModelConfig, device: torch.device) -
     warmup = 4000 if model.dim >= 512 else 2000
     if given.steps is not None:
         warmup = min(warmup, given.steps // 10)
-    half = gpu and torch.cuda.is_bf16_supported()
+    half = gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     slow_packed = model.attention_dropout > 0.0 or model.positions in ("relative", "alibi")  # no packed kernel serves
     chosen: dict[str, Any] = {
+        "epochs": None if bounded else 200,
         "batch_tokens": (25_000 if model.dim >= 512 else 8192) if gpu else 2048,
         "layout": "packed" if half and not slow_packed else "padded",
         "learning_rate": 0.4 / model.dim,

@@ -2,9 +2,12 @@
 
 import json
 import math
+import os
 import resource
+import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from headway.assemble import Screen, build_model, feed_of
 from headway.data.batches import Batch
 from headway.data.pairs import read_pairs
 from headway.data.preparation import divide, prepare
+from headway.data.text import read_lines
 from headway.errors import HeadwayError
 from headway.models.catalog import Model
 from headway.objectives import LabelSmoothedLikelihood
@@ -32,7 +36,7 @@ def rehearse(recipe: Recipe, *, device: torch.device, screen: Screen) -> None:
         folder = Path(name)
         pairs = _sampled(recipe, folder / "sample.jsonl")
         data = recipe.data.model_copy(
-            update={"folder": folder, "source": Path("sample.jsonl"), "target": None, "fields": ("source", "target")}
+            update={"source": folder / "sample.jsonl", "target": None, "fields": ("source", "target")}
         )
         recipe = choose(recipe.model_copy(update={"data": data}), pairs, device)
         assert recipe.model is not None  # chosen just now
@@ -43,10 +47,12 @@ def rehearse(recipe: Recipe, *, device: torch.device, screen: Screen) -> None:
         model = build_model(recipe, prepared).to(device)
         _, batches = feed_of(recipe, prepared, folder).epoch(0, 0)
         batch = next(batches).to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.training.precision == "bf16"):
-            _masks(model, batch, screen)
-            _speed(model, batch, device, pairs, screen)
-            _loss(model, batch, recipe, screen)
+        _masks(model, batch, screen)
+        learn = _Learner(model, batch, torch.autocast(device.type, torch.bfloat16, recipe.training.precision == "bf16"))
+        _speed(learn, pairs, screen)
+        _loss(learn, recipe, screen)
+        _memory(device, screen)
+        screen.say("sane: train without --dry-run")
 
 
 def _sampled(recipe: Recipe, path: Path) -> int:
@@ -57,7 +63,11 @@ def _sampled(recipe: Recipe, path: Path) -> int:
             sample.write(json.dumps({"source": pair.source, "target": pair.target}) + "\n")
             taken += 1
             read += len(pair.source.encode()) + 1 + (len(pair.target.encode()) + 1 if len(files.paths) == 1 else 0)
-    return taken if taken < SAMPLE else max(taken, taken * files.source.stat().st_size // read)
+    if taken < SAMPLE:
+        return taken
+    if files.source.suffix == ".gz":  # its size on disk says little
+        return sum(1 for _ in read_lines(files.source, invalid="skip"))
+    return max(taken, taken * files.source.stat().st_size // read)
 
 
 def _masks(model: Model, batch: Batch, screen: Screen) -> None:
@@ -90,44 +100,64 @@ def _sentence(sequences: Sequences, index: int) -> list[int]:
     return list(sequences.tokens[start:end].tolist())
 
 
-def _speed(model: Model, batch: Batch, device: torch.device, pairs: int, screen: Screen) -> None:
-    objective, times = LabelSmoothedLikelihood(0.1), []
-    model.train()
+@dataclass(frozen=True)
+class _Learner:
+    """A model and the one batch it is to learn."""
+
+    model: Model
+    batch: Batch
+    arithmetic: torch.autocast
+
+    def __call__(self) -> float:
+        """One forward and backward pass without smoothing: nats a token."""
+        with self.arithmetic:  # anew for every pass: it keeps low-precision copies of the weights while it lasts
+            loss = LabelSmoothedLikelihood()(self.model, self.batch)
+        (loss.total / loss.units).backward()
+        return float(loss.surprise) / loss.units
+
+
+def _speed(learn: _Learner, pairs: int, screen: Screen) -> None:
+    learn.model.train()
+    times = []
     for _ in range(8):
         began = time.monotonic()
-        objective(model, batch).total.backward()
-        float(next(iter(model.parameters())).grad.sum())  # type: ignore[union-attr]  # waits for the device
-        model.zero_grad(set_to_none=True)
+        learn()
+        learn.model.zero_grad(set_to_none=True)
         times.append(time.monotonic() - began)
     each = sorted(times)[len(times) // 2]
-    epoch = pairs / batch.pairs * each
-    told = f"an epoch of about {pairs:,} pairs takes {epoch / 60:.1f} min"
-    screen.say(f"speed: {batch.units / each:,.0f} target tokens/s; {told}")
-    if device.type == "cuda":
-        screen.say(f"memory: {torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB of the GPU")
-    else:
-        screen.say(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+    minutes = pairs / learn.batch.pairs * each / 60
+    told = f"an epoch of about {pairs:,} pairs takes {minutes:.1f} min"
+    screen.say(f"speed: {learn.batch.units / each:,.0f} target tokens/s; {told}")
 
 
-def _loss(model: Model, batch: Batch, recipe: Recipe, screen: Screen) -> None:
+def _loss(learn: _Learner, recipe: Recipe, screen: Screen) -> None:
     """One batch must be learnt nearly by heart."""
-    objective = LabelSmoothedLikelihood()
-    model.eval()  # no dropout
+    learn.model.eval()  # no dropout
     rate = min(recipe.training.learning_rate or 1e-3, 2e-3)
-    optimiser = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.98))
+    optimiser = torch.optim.Adam(learn.model.parameters(), lr=rate, betas=(0.9, 0.98))
     losses = []
     for step in range(UPDATES):
         for group in optimiser.param_groups:
             group["lr"] = rate * min(1.0, (step + 1) / 10)
-        loss = objective(model, batch)
-        (loss.total / loss.units).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        losses.append(learn())
+        torch.nn.utils.clip_grad_norm_(learn.model.parameters(), 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        losses.append(float(loss.surprise) / loss.units)
-    expected = math.log(len(model.output.weight))
+    expected = math.log(len(learn.model.output.weight))
     told = f"from {losses[0]:.2f} to {losses[-1]:.2f} nats a token in {UPDATES} updates on one batch"
     if not losses[-1] < 0.7 * losses[0] or not 0.5 * expected < losses[0] < 2.0 * expected:
         raise HeadwayError(f"loss: {told}; a fresh model starts near {expected:.2f} and falls: check data and settings")
     screen.say(f"loss: {told} (a blind guess costs {expected:.2f})")
-    screen.say("sane: train without --dry-run")
+
+
+def _memory(device: torch.device, screen: Screen) -> None:
+    """The peak of all of it, weights, gradients and moments of the optimiser included."""
+    if device.type == "cuda":
+        used, total = torch.cuda.max_memory_allocated(device), torch.cuda.get_device_properties(device).total_memory
+    else:
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    told = f"{used / 2**30:.2f} of {total / 2**30:.1f} GiB"
+    if used > 0.9 * total:
+        raise HeadwayError(f"memory: {told}; lower training.batch_tokens and raise training.accumulate")
+    screen.say(f"memory: {told} at the most")

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, overload
 
@@ -178,7 +179,7 @@ class Translator:
     def _written(self, tokens: Sequence[int]) -> list[str]:
         """Target tokens as the reader sees them: the text each adds to those before it."""
         texts = [self.target.decode(tokens[:count]) for count in range(len(tokens) + 1)]
-        return [after.removeprefix(before) or "·" for before, after in pairwise(texts)]
+        return [after[len(commonprefix((before, after))) :] or "·" for before, after in pairwise(texts)]  # noqa: RUF071  # characters
 
     def embed(self, texts: Sequence[str]) -> Iterator[list[tuple[str, Float[np.ndarray, " dim"]]]]:
         """For every text, its tokens as the user wrote them, each with its contextual vector from the encoder."""

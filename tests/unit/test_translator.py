@@ -147,3 +147,11 @@ def test_no_model_has_fewer_parameters_than_its_configuration_promises(positions
     config = TransformerConfig(**shape, positions=positions, feedforward=feedforward, tie=tie)
     count = sum(weight.numel() for weight in Transformer(config, 20, 20).parameters())
     assert count / 4 < config.fewest_parameters(20) <= count
+
+
+def test_a_target_character_written_by_several_tokens_is_shown_once(translator):
+    (tokens,) = translator.target.encode(["le 犬 dort"])
+    shown = translator._written(tokens)
+    assert len(shown) == len(tokens)
+    assert sum("犬" in each for each in shown) == 1
+    assert not any(each.startswith("le") for each in shown[1:])

@@ -47,6 +47,8 @@ def command(
     """
     if (system is None) == (compare is None):
         raise ConfigError("give one SYSTEM, or --compare A B")
+    if compare is not None and tokenized:
+        raise ConfigError("--tokenized: --compare has one BLEU only, sacreBLEU's usual one; leave the option out")
     from headway.data.text import read_lines
     from headway.evaluation import compare as compared
     from headway.evaluation import score

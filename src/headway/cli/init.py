@@ -5,7 +5,8 @@ from pathlib import Path
 from headway.errors import FolderError
 
 HEAD = """# A Headway recipe: headway train FILE --out runs/NAME
-# What stands behind '#' without a value is chosen for you.
+# Every setting stands here with its meaning and its default. Take the '#' away from what you want to set;
+# sizes that you leave open are chosen for your data and your machine.
 
 """
 
@@ -26,7 +27,7 @@ def command(path: Path = Path("recipe.toml"), /) -> None:
     from headway.recipe import Recipe
 
     data = DataConfig(source=Path("train.source"), target=Path("train.target"))
-    recipe = Recipe(data=data, model=TransformerConfig(preset="small"))
+    recipe = Recipe(data=data, model=TransformerConfig())
     try:
         path.write_text(HEAD + write_toml(recipe, comments=True), encoding="utf-8")
     except OSError as error:

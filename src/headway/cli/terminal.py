@@ -53,7 +53,8 @@ class Terminal:
         if not plain and not self.live.is_started:
             return
         of = f"/{update.steps}" if update.steps else ""
-        left = f", {duration(update.seconds_left)} left" if update.seconds_left is not None else ""
+        until = "left" if update.steps else "to the next validation"
+        left = f", {duration(update.seconds_left)} {until}" if update.seconds_left is not None else ""
         line = (
             f"step {update.step}{of}: loss {update.loss:.3f}, {update.tokens_per_second:,.0f} tokens/s, "
             f"learning rate {update.learning_rate:.2e}, epoch {update.epoch + 1}{left}"

@@ -90,7 +90,10 @@ def _fields_at(model: type[BaseModel], location: list[str]) -> list[str]:
 
 
 def write_toml(settings: BaseModel, *, comments: bool = False) -> str:
-    """The settings as TOML; with `comments`, each field's docstring stands above it; None is left out."""
+    """The settings as TOML, None left out.
+
+    With `comments`, each field's docstring stands above it, and a field that was not set is itself a comment.
+    """
     return "\n".join(_table(settings, [], comments)).strip() + "\n"
 
 
@@ -100,10 +103,11 @@ def _table(settings: BaseModel, path: list[str], comments: bool) -> list[str]:
     for name, field in type(settings).model_fields.items():
         value = getattr(settings, name)
         note = [f"# {line}" for line in (field.description or "").splitlines()] if comments else []
+        open_ = "# " if comments and name not in settings.model_fields_set else ""
         if isinstance(value, BaseModel):
             nested += ["", *note, f"[{'.'.join([*path, name])}]", *_table(value, [*path, name], comments)]
         elif value is not None:
-            lines += [*note, f"{name} = {_literal(value)}"]
+            lines += [*note, f"{open_}{name} = {_literal(value)}"]
         elif comments:
             lines += [*note, f"# {name} ="]
     return lines + nested

@@ -94,17 +94,16 @@ def batches(
     target: Tokenizer,
     *,
     start: int = 0,
-    stride: int = 1,
     resegment: Resegment | None = None,
     ahead: int = 4,
 ) -> Iterator[Batch]:
-    """The batches of a plan from position `start`, every `stride`-th, at most `ahead` of them made in advance.
+    """The batches of a plan from position `start`, at most `ahead` of them made in advance.
 
     A thread makes them; it ends when the iterator is exhausted, closed or dropped, and its errors are raised here.
     """
 
     def made() -> Iterator[Batch]:
-        for count, position in enumerate(range(start, len(plan), stride), start=1):
+        for count, position in enumerate(range(start, len(plan)), start=1):
             yield collate(store, plan[position], source, target, plan.layout, resegment)
             if count % _RELEASED_EVERY == 0:
                 release(plan.order)

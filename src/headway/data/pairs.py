@@ -77,6 +77,13 @@ def read_pairs(files: Files, *, invalid: Invalid = "refuse", counts: Counter[str
         raise DataError(f"{' and '.join(map(str, files.paths))}: no lines; give a corpus with at least one pair")
 
 
+def read_sources(files: Files, *, invalid: Invalid = "refuse") -> Iterator[str]:
+    """The source side alone, whether or not the other is there."""
+    if files.target is not None or files.one_file:
+        return (pair.source for pair in read_pairs(files, invalid=invalid))
+    return (line for line in read_lines(files.source, invalid=invalid) if line is not None)
+
+
 def _state(path: Path) -> tuple[int, int, int] | None:
     try:
         state = path.stat()

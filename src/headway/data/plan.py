@@ -218,7 +218,7 @@ def _prune(folder: Path, newest: Path) -> None:
     """Remove all but the last few plans, and what killed processes left; a plan in use stays readable until closed."""
     ages: list[tuple[float, Path]] = []
     for path in folder.glob("plan-*"):
-        with suppress(FileNotFoundError):  # another rank may be pruning as well
+        with suppress(FileNotFoundError):  # another process may be pruning as well
             if ".tmp-" in path.name and abandoned(path.name.rpartition("-")[2]):
                 path.unlink()
             elif path.suffix == ".cuts" and path.stem != newest.name:

@@ -3,16 +3,16 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from headway.data.cleaning import clean
 from headway.data.config import DataConfig
-from headway.data.pairs import Pair, read_pairs
+from headway.data.pairs import Pair, read_pairs, read_sources
 from headway.data.store import TokenStore, build_store, open_store
-from headway.data.text import Fingerprint, changed, fingerprint, hashed, read_lines
+from headway.data.text import Fingerprint, changed, fingerprint, hashed
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.errors import ConfigError, DataError
 from headway.folders import write_text
@@ -94,7 +94,8 @@ def prepare(
     source, target = learn_tokenizers(config, tokenizer, split, report)
     folder.mkdir(parents=True, exist_ok=True)
     key = _key(config, split, source, target, longest)
-    pairs = ((pair.source, pair.target) for pair in split.training(config, Counter()))
+    counts: Counter[str] = Counter()
+    pairs = ((pair.source, pair.target) for pair in split.training(config, counts))
     store = open_store(folder / "store", key)
     if store is None:  # never built, or from other files or settings
         store = build_store(
@@ -113,7 +114,7 @@ def prepare(
         told = f"{store.dropped} are longer than {longest - 1} tokens, the others have the source of a validation pair"
         raise DataError(f"{config.training().source}: no pair left to train on: {told}")
     _remember(folder, split, source, target, key)
-    return Prepared(source, target, store, split)
+    return Prepared(source, target, store, replace(split, left_out=dict(counts) or split.left_out))
 
 
 def reopen(config: DataConfig, folder: Path) -> Prepared | None:
@@ -132,6 +133,7 @@ def reopen(config: DataConfig, folder: Path) -> Prepared | None:
     store = open_store(folder / "store", memory["key"])
     if store is None:
         return None
+    store.verify()
     valid = [Pair(*pair) for pair in memory["valid"]]
     return Prepared(source, target, store, Split(memory["pairs"], valid, memory["every"], memory["left_out"], files))
 
@@ -167,10 +169,7 @@ def overlap(config: DataConfig, prepared_from: Split) -> int:
     test = config.test()
     if test is None:
         return 0
-    if test.target is None and not test.one_file:
-        tested = {hashed(line) for line in read_lines(test.source, invalid=config.invalid) if line is not None}
-    else:
-        tested = {hashed(pair.source) for pair in read_pairs(test, invalid=config.invalid)}
+    tested = {hashed(source) for source in read_sources(test, invalid=config.invalid)}
     return sum(hashed(pair.source) in tested for pair in prepared_from.training(config, Counter()))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.pairs import NOT_UTF8, Files, read_pairs
+from headway.data.pairs import NOT_UTF8, Files, read_pairs, read_sources
 from headway.data.text import hashed
 
 OUTLYING = 3.0
@@ -274,9 +274,9 @@ def _outliers(source: NDArray[Any], target: NDArray[Any], lines: NDArray[Any]) -
 
 def _overlap(test: Files, sources: "array[int]", pairs: "array[int]") -> Overlap:
     test_sources, test_pairs = array("Q"), array("Q")
-    for pair in read_pairs(test, invalid="skip"):
-        test_sources.append(hashed(pair.source))
-        test_pairs.append(hashed(pair.source, pair.target))
+    test_sources.extend(hashed(source) for source in read_sources(test, invalid="skip"))
+    if test.target is not None or test.one_file:
+        test_pairs.extend(hashed(pair.source, pair.target) for pair in read_pairs(test, invalid="skip"))
     shared = [
         np.isin(_numbers(ours), _numbers(theirs)) for ours, theirs in ((test_sources, sources), (test_pairs, pairs))
     ]

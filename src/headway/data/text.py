@@ -19,9 +19,9 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
 
 Invalid = Literal["refuse", "skip"]
+"""What a line that is not UTF-8 gets: a `DataError`, or None in its place."""
 Reader = BufferedReader | gzip.GzipFile
 """A file opened for reading, unpacked on the way if need be."""
-"""What a line that is not UTF-8 gets: a `DataError`, or None in its place."""
 
 
 @overload

@@ -132,6 +132,7 @@ class JsonTokenizer(Tokenizer):
         if size > 2 * len(vocabulary):
             raise DataError(f"{where}: ids up to {size - 1} for {len(vocabulary)} tokens; the file is damaged")
         found = {role: [vocabulary[name] for name in names if name in vocabulary] for role, names in _NAMES.items()}
+        found["padding"] = found["padding"] or found["start"]  # padding is masked everywhere: any symbol will do
         missing = [f"{role} ({', '.join(_NAMES[role])})" for role, ids in found.items() if not ids]
         if missing:
             raise DataError(
@@ -195,13 +196,13 @@ class SentencePieceTokenizer(Tokenizer):
     file_name = "tokenizer.model"
 
     def __init__(self, processor: Any, where: str = "tokenizer") -> None:
-        ids = {"padding": processor.pad_id(), "start": processor.bos_id()}
+        start = processor.bos_id()
+        padding = processor.pad_id() if processor.pad_id() >= 0 else start  # masked everywhere: any symbol will do
+        ids = {"padding": padding, "start": start}
         ids |= {"end": processor.eos_id(), "unknown": processor.unk_id()}
         missing = [role for role, token in ids.items() if token < 0]
         if missing:
-            raise DataError(
-                f"{where}: no symbol for {', '.join(missing)}; train it with --pad_id, --bos_id and --eos_id"
-            )
+            raise DataError(f"{where}: no symbol for {', '.join(missing)}; train it with --bos_id and --eos_id")
         super().__init__(processor.get_piece_size(), ids)
         self.processor = processor
 

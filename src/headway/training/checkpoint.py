@@ -58,19 +58,19 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         raise OSError(f"{path.name}: {error}") from None
 
 
-def random_state() -> Tensors:
-    """The state of every generator that training draws from."""
+def random_state(device: torch.device) -> Tensors:
+    """The state of every generator that training on a device draws from."""
     state = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
     return state
 
 
-def set_random_state(state: Mapping[str, Tensor]) -> None:
+def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
     """The inverse of `random_state`."""
     torch.set_rng_state(state["cpu"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
+    if "cuda" in state and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 class Checkpoints:
@@ -104,7 +104,7 @@ class Checkpoints:
         def fill(aside: Path) -> None:
             write_tensors(aside / "model.safetensors", weights)
             write_tensors(aside / "optimiser.safetensors", _optimiser_state(model, optimiser))
-            write_tensors(aside / "random.safetensors", random_state())
+            write_tensors(aside / "random.safetensors", random_state(_device(model)))
             (aside / "progress.json").write_text(progress.to_json(), encoding="utf-8")
 
         if not folder.exists():
@@ -132,7 +132,7 @@ class Checkpoints:
         folder = self.path(step)
         load_parameters(model, read_tensors(folder / "model.safetensors"), str(folder))
         _load_optimiser(model, optimiser, read_tensors(folder / "optimiser.safetensors"))
-        set_random_state(read_tensors(folder / "random.safetensors"))
+        set_random_state(read_tensors(folder / "random.safetensors"), _device(model))
         return Progress.from_json((folder / "progress.json").read_text(encoding="utf-8"))
 
     def average(self, steps: list[int]) -> Tensors:
@@ -143,17 +143,20 @@ class Checkpoints:
                 total[name] = total[name] + weight if name in total else weight.double()
         return {name: (weight / len(steps)).float() for name, weight in total.items()}
 
-    def prune(self, keep: set[int]) -> None:
-        """Remove all but the steps to keep and the newest, after that one verified."""
-        steps = self.steps()
-        if not steps:
-            return
-        verify_folder(self.path(steps[0]))
-        for step in steps[1:]:
-            if step not in keep:
+    def prune(self, newest: int, keep: set[int]) -> None:
+        """Remove all but the newest, after it verified, and the steps to keep; and what a kill has left half done."""
+        verify_folder(self.path(newest))
+        for leftover in (*self.folder.glob("step-*.old"), *self.folder.glob("step-*.tmp")):
+            shutil.rmtree(leftover)
+        for step in self.steps():
+            if step != newest and step not in keep:
                 doomed = self.path(step).with_suffix(".old")
                 self.path(step).rename(doomed)  # first out of sight, so that a kill leaves no half a checkpoint
                 shutil.rmtree(doomed)
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
 
 
 def _optimiser_state(model: nn.Module, optimiser: torch.optim.Optimizer) -> Tensors:

@@ -18,14 +18,14 @@ class TrainingConfig(Settings):
     """The source of all chance: same seed, same data, same machine, same model."""
     steps: Positive | None = None
     """Updates at most; unset: until it no longer improves."""
-    epochs: Positive = 200
-    """Passes over the data at most."""
+    epochs: Positive | None = None
+    """Passes over the data at most; unset: 200 where neither steps nor time set an end."""
     time: str | None = None
     """A wall-clock budget such as 90s, 30m or 2h; schedule and validation are fitted to it."""
     batch_tokens: Positive | None = None
     """Cells of a batch on its larger side, end symbols and padding included."""
     layout: Literal["padded", "packed"] | None = None
-    """padded: rows of similar length; packed: sentences end to end without padding. Unset: packed on a GPU."""
+    """padded: rows of similar length; packed: sentences end to end without padding. Unset: the faster."""
     accumulate: Positive = 1
     """Batches to an update, every target token weighing the same."""
     learning_rate: float | None = Field(None, gt=0.0, le=10.0)

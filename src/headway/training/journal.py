@@ -1,6 +1,7 @@
 """The journal of a run: `metrics.jsonl`, TensorBoard events, and a line for people."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,7 +38,8 @@ class Journal:
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Record numbers under their names."""
-        self._file.write(json.dumps({"step": step, "time": round(time.time(), 3), **values}) + "\n")
+        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        self._file.write(json.dumps({"step": step, "time": round(time.time(), 3), **finite}) + "\n")
         self._file.flush()
         for name, value in values.items():
             self._events.add_scalar(name, value, step)

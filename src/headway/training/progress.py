@@ -16,6 +16,8 @@ class Progress:
     """Batches of this epoch that are done."""
     steps: int | None = None
     """Updates planned, where that is known."""
+    time: str | None = None
+    """The time budget they were planned for, if for one."""
     seconds: float = 0.0
     """Wall-clock time spent so far."""
     validated: int = 0

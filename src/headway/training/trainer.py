@@ -59,6 +59,7 @@ class Update:
     gradient_norm: float
     tokens_per_second: float
     seconds_left: float | None
+    """To the end if `steps` is known, else to the next validation."""
 
 
 @dataclass
@@ -114,11 +115,15 @@ class Trainer:
         self.model.train()
         self.optimiser.zero_grad(set_to_none=True)
         surprise = torch.zeros((), device=self.device)
-        for batch in batches:
-            with self.arithmetic():
-                loss = self.objective(self.model, batch.to(self.device))
-            (loss.total / units).backward()
-            surprise += loss.surprise
+        try:
+            for batch in batches:
+                with self.arithmetic():
+                    loss = self.objective(self.model, batch.to(self.device))
+                (loss.total / units).backward()
+                surprise += loss.surprise
+        except torch.OutOfMemoryError:
+            told = f"a batch of {self.config.batch_tokens} tokens does not fit into memory"
+            raise HeadwayError(f"step {step}: {told}; halve training.batch_tokens and double accumulate") from None
         limit = self.config.clip or math.inf
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         self._step(rate, norm, step)
@@ -132,8 +137,15 @@ class Trainer:
             rate,
             norm,
             self._pace.tokens_per_second,
-            self._pace.seconds_for(None if steps is None else steps - step),
+            self._pace.seconds_for(self._until(step)),
         )
+
+    def _until(self, step: int) -> int | None:
+        """Updates to the end or, where that is not known, to the next validation."""
+        if self.progress.steps is not None:
+            return self.progress.steps - step
+        every = self.config.validate_every
+        return None if every is None else max(0, self.progress.validated + every - step)
 
     def arithmetic(self) -> AbstractContextManager[object]:
         """Where matrix products are computed in the configured precision."""
@@ -164,9 +176,9 @@ class Trainer:
         assert peak is not None and warmup is not None and kind is not None  # resolved before training
         steps = self.progress.steps
         if self.config.time is not None:
-            if steps is None:  # still measuring: go easy
-                return peak * min(1.0, step / 200)
-            warmup = min(warmup, steps // 8)
+            if steps is None and kind == "linear":  # still measuring: where it will fall to is not known
+                return peak * min(1.0, step / max(warmup, 1))
+            warmup = min(warmup, steps // 8) if steps else warmup
         return learning_rate(step, peak=peak, warmup=warmup, kind=kind, steps=steps)
 
     def _plan(self) -> None:
@@ -176,7 +188,8 @@ class Trainer:
         total, spent = seconds(self.config.time), time.monotonic() - self._began
         ahead = VALIDATIONS * (1 - spent / total) + 2  # two more when the best checkpoints are averaged
         left = 0.98 * (total - spent) - ahead * self._validating
-        self.progress = replace(self.progress, steps=self.progress.step + self._pace.updates_in(left))
+        planned = self.progress.step + self._pace.updates_in(left)
+        self.progress = replace(self.progress, steps=min(planned, self.config.steps or planned))
 
     def _over(self) -> str:
         """Why training is over, or nothing."""
@@ -185,7 +198,7 @@ class Trainer:
             return f"{progress.stale} validations in a row brought no improvement"
         if progress.steps is not None and progress.step >= progress.steps:
             return f"all {progress.steps} steps are done"
-        if progress.epoch >= config.epochs:
+        if config.epochs is not None and progress.epoch >= config.epochs:
             return f"all {config.epochs} epochs are done"
         if config.time is not None and progress.seconds > seconds(config.time):
             return f"its time of {config.time} is over"
@@ -224,7 +237,7 @@ class Trainer:
 
     def _save(self) -> None:
         self.checkpoints.save(self.model, self.optimiser, self.progress)
-        self.checkpoints.prune({step for _, step in self.progress.best})
+        self.checkpoints.prune(self.progress.step, {step for _, step in self.progress.best})
 
     def _log(self, update: Update) -> None:
         self.on_update(update)
@@ -233,8 +246,9 @@ class Trainer:
                 "train/loss": update.loss,
                 "train/learning_rate": update.learning_rate,
                 "train/grad_norm": update.gradient_norm,
-                "train/tokens_per_second": update.tokens_per_second,
             }
+            if update.tokens_per_second:
+                values["train/tokens_per_second"] = update.tokens_per_second
             self.journal.scalars(update.step, values)
 
 

@@ -118,6 +118,7 @@ def test_written_settings_read_back_as_the_same(comments, tmp_path):
 
 
 def test_comments_are_the_docstrings_and_open_settings_stand_behind_a_sign():
+    assert "# How large.\nsize = 4" in write_toml(Inner(size=4), comments=True)
     text = write_toml(Inner(), comments=True)
-    assert "# How large.\nsize = 4" in text
+    assert "# How large.\n# size = 4" in text
     assert "# How fast.\n# \n# In two lines.\n# rate =" in text

@@ -263,9 +263,14 @@ def test_a_sentencepiece_model_serves_alike(tmp_path):
     assert Tokenizer.load(tmp_path / "again.model").fingerprint() == tokenizer.fingerprint()
 
 
-def test_a_sentencepiece_model_without_padding_is_refused(tmp_path):
-    with pytest.raises(DataError, match="no symbol for padding"):
-        Tokenizer.load(sentencepiece_model(tmp_path, pad_id=-1))
+def test_a_sentencepiece_model_without_padding_pads_with_its_start_symbol(tmp_path):
+    tokenizer = Tokenizer.load(sentencepiece_model(tmp_path, pad_id=-1))
+    assert tokenizer.padding == tokenizer.start != tokenizer.end
+
+
+def test_a_sentencepiece_model_without_an_end_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no symbol for end"):
+        Tokenizer.load(sentencepiece_model(tmp_path, eos_id=-1))
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense" * 10])

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -250,3 +251,39 @@ def test_a_damaged_checkpoint_is_never_averaged_into_the_model(recipe, run, tmp_
     run(recipe(steps=8, patience=100), tmp_path / "run", resume=True)
     assert any("skipped a checkpoint" in line and older.name in line for line in screen.lines)
     assert sha256(tmp_path / "run/best/model.safetensors") == sha256(newer / "model.safetensors")
+
+
+def test_more_time_may_be_given_at_resume(recipe, run, tmp_path, screen):
+    run(recipe(steps=None, time="3s", validate_every=None), tmp_path / "run")
+    before = screen.updates[-1].step
+    run(recipe(steps=None, time="6s", validate_every=None), tmp_path / "run", resume=True)
+    assert screen.updates[-1].step > before + 5
+
+
+def test_steps_bound_a_time_budget_too(recipe, run, tmp_path, screen):
+    run(recipe(steps=15, time="60s", validate_every=None), tmp_path / "run")
+    assert screen.updates[-1].step == 15
+
+
+def test_pruning_after_a_damaged_newest_checkpoint_keeps_the_one_just_written(trainer):
+    made = trainer()
+    for step in (5, 9):
+        made.checkpoints.save(made.model, made.optimiser, replace(made.progress, step=step))
+    (made.checkpoints.path(9) / "progress.json").write_text("{}")
+    (made.checkpoints.folder / "step-000000003.old").mkdir()
+    made.checkpoints.save(made.model, made.optimiser, replace(made.progress, step=7))
+    made.checkpoints.prune(7, {5})
+    assert made.checkpoints.steps() == [7, 5]
+    assert sorted(path.name for path in made.checkpoints.folder.iterdir()) == ["step-000000005", "step-000000007"]
+
+
+def test_pairs_with_the_source_of_a_validation_pair_are_left_out_and_counted(recipe, run, tmp_path, screen):
+    (tmp_path / "s").write_text("yes .\n" * 60 + "".join(f"number {n}\n" for n in range(60)))
+    (tmp_path / "t").write_text("oui .\n" * 60 + "".join(f"nombre {n}\n" for n in range(60)))
+    settings = recipe(steps=1)
+    data = settings.data.model_copy(update={"folder": tmp_path, "source": Path("s"), "target": Path("t")})
+    run(settings.model_copy(update={"data": data}), tmp_path / "run")
+    (line,) = [line for line in screen.lines if "training pairs" in line]
+    assert "left out (source of a validation pair)" in line
+    kept = int(line.split()[0])
+    assert kept < 65
