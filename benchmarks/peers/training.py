@@ -159,7 +159,7 @@ def joeynmt() -> System:
 
 
 def headway() -> System:
-    """Headway as its trainer runs on a CPU: packed batches, freed memory kept."""
+    """Headway as its trainer runs on a CPU: padded batches, freed memory kept."""
     from headway.allocator import keep_freed_memory
     from headway.data.batches import Batch as HeadwayBatch
     from headway.models.transformer import Transformer, TransformerConfig
@@ -183,9 +183,9 @@ def headway() -> System:
 
     def objective(batch: Batch) -> torch.Tensor:
         given = HeadwayBatch(
-            source=Sequences.pack([[*source, END] for source, _ in batch.pairs]),
-            target=Sequences.pack([[BEGIN, *target] for _, target in batch.pairs]),
-            labels=Sequences.pack([[*target, END] for _, target in batch.pairs]).tokens,
+            source=Sequences.pad([[*source, END] for source, _ in batch.pairs], PADDING),
+            target=Sequences.pad([[BEGIN, *target] for _, target in batch.pairs], PADDING),
+            labels=Sequences.pad([[*target, END] for _, target in batch.pairs], PADDING).tokens,
             units=batch.target_tokens,
         )
         loss = likelihood(model, given)

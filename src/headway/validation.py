@@ -17,6 +17,9 @@ from headway.sequences import Sequences
 from headway.training.trainer import Validation
 from headway.translator import Translator
 
+BRIEF = DecodingConfig(beam=1, limit_ratio=1.5, limit_extra=10)
+"""Greedy, and never long: a model that has not yet learnt to stop would take most of the time."""
+
 
 @dataclass(frozen=True)
 class Validator:
@@ -36,7 +39,7 @@ class Validator:
         """Validate; `check` is called between batches and may raise to stop."""
         scores = {"loss": self.loss(model, check)}
         pairs = self.pairs[: self.translated]
-        translator = Translator(model, self.source, self.target, DecodingConfig(beam=1))
+        translator = Translator(model, self.source, self.target, BRIEF)
         found = translator.search(translator.tokenize([pair.source for pair in pairs]), check=check)
         outputs = [translator.detokenize(each[0].tokens) if each else "" for each in found]
         card = score(outputs, [pair.target for pair in pairs])

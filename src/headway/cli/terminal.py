@@ -41,7 +41,7 @@ class Terminal:
     def working(self, what: str, done: int, total: int | None) -> None:
         """Show how far a piece of work is; away from a terminal, only that it began."""
         if self.live.is_started:
-            share = f" of {total:,} ({100 * done / total:.0f} %)" if total else ""
+            share = f" of {total:,}  {bar(done / total)}" if total else ""
             self.live.update(Text(f"{what}: {done:,}{share}"))
         elif what != self._told:
             self.say(f"{what} ...")
@@ -63,6 +63,12 @@ class Terminal:
             self.live.update(Text(line))
         else:
             self.say(line)
+
+
+def bar(share: float, width: int = 30) -> str:
+    """A progress bar with its percentage."""
+    full = round(width * min(share, 1.0))
+    return f"{'━' * full}{'┄' * (width - full)} {100 * share:.0f} %"
 
 
 def duration(seconds: float) -> str:

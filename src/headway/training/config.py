@@ -54,7 +54,7 @@ class TrainingConfig(Settings):
     """How many of the best checkpoints are averaged into the model."""
     samples: int = Field(3, ge=0, le=100)
     """Sample translations shown at each validation."""
-    validation_sentences: Positive = 500
+    validation_sentences: Positive = 200
     """Validation sentences that are translated for BLEU and chrF; the loss always takes all."""
     log_every: Positive = 50
     """Updates between two lines of the journal."""

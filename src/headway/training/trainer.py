@@ -23,7 +23,9 @@ from headway.training.schedule import learning_rate
 from headway.training.signals import Stopper
 
 VALIDATIONS = 8
-"""Validations within a time budget."""
+"""Validations within a time budget, at most."""
+VALIDATING = 0.25
+"""The share of a time budget they may take."""
 MOST_SKIPPED = 10
 """Updates in a row that may be skipped for not being finite."""
 
@@ -81,6 +83,7 @@ class Trainer:
     _pace: Pace = field(default_factory=Pace, init=False)
     _validating: float = field(default=0.0, init=False)
     """Seconds the last validation took, checkpoint included."""
+    _validations: int = field(default=VALIDATIONS, init=False)
 
     def fit(self) -> str:
         """Train until done and say why it is; a signal saves at the current step and raises `Interrupted`."""
@@ -186,7 +189,9 @@ class Trainer:
         if self.config.time is None or not self._pace.sure or self.progress.step == self.progress.steps:
             return
         total, spent = seconds(self.config.time), time.monotonic() - self._began
-        ahead = VALIDATIONS * (1 - spent / total) + 2  # two more when the best checkpoints are averaged
+        if self._validating:
+            self._validations = max(1, min(VALIDATIONS, int(VALIDATING * total / self._validating)))
+        ahead = self._validations * (1 - spent / total) + 2  # two more when the best checkpoints are averaged
         left = 0.98 * (total - spent) - ahead * self._validating
         planned = self.progress.step + self._pace.updates_in(left)
         self.progress = replace(self.progress, steps=min(planned, self.config.steps or planned))
@@ -209,7 +214,7 @@ class Trainer:
         if progress.validated >= progress.step:
             return False
         if every is None:  # a time budget, in which the number of steps is not known at first
-            every = max(1, progress.steps // VALIDATIONS) if progress.steps else progress.step + 1
+            every = max(1, progress.steps // self._validations) if progress.steps else progress.step + 1
         return over or progress.step - progress.validated >= every
 
     def _validate(self, stopper: Stopper) -> None:

@@ -31,8 +31,7 @@ class MultiHeadAttention(nn.Module):
     def remember(self, memory: Float[Tensor, "*batch key dim"]) -> KeyValues:
         """Project what will be attended to."""
         both = F.linear(memory, self.inputs.weight[self.dim :], self.inputs.bias[self.dim :])
-        key, value = both.chunk(2, -1)
-        return KeyValues(self._split(key), self._split(value))
+        return KeyValues(*self._split(both, 2))
 
     def cross(
         self,
@@ -44,7 +43,8 @@ class MultiHeadAttention(nn.Module):
     ) -> Attended:
         """Attend from every query to the remembered positions it may see."""
         projected = F.linear(query, self.inputs.weight[: self.dim], self.inputs.bias[: self.dim])
-        return self._attend(self._split(projected), memory, visible, need_weights, bias=False)
+        (heads,) = self._split(projected, 1)
+        return self._attend(heads, memory, visible, need_weights, bias=False)
 
     def forward(
         self,
@@ -59,7 +59,7 @@ class MultiHeadAttention(nn.Module):
 
         Returns what is remembered from now on: `past` and the new positions.
         """
-        query, key, value = (self._split(part) for part in self.inputs(x).chunk(3, -1))
+        query, key, value = self._split(self.inputs(x), 3)
         query, key = self.positions.turn(query, positions), self.positions.turn(key, positions)
         newer = KeyValues(key, value)
         memory = newer if past is None else past.extended(newer)
@@ -79,5 +79,8 @@ class MultiHeadAttention(nn.Module):
         )
         return Attended(self.output(attended.output.flatten(-2)), attended.weights if need_weights else None)
 
-    def _split(self, x: Float[Tensor, "*batch time dim"]) -> Float[Tensor, "*batch time heads width"]:
-        return x.unflatten(-1, (self.heads, self.dim // self.heads))
+    def _split(
+        self, x: Float[Tensor, "*batch time dim"], parts: int
+    ) -> tuple[Float[Tensor, "*batch time heads width"], ...]:
+        """The parts a projection holds side by side, head by head; going back they are joined in one copy."""
+        return x.unflatten(-1, (parts, self.heads, self.dim // self.heads)).unbind(-3)
