@@ -47,7 +47,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            env=os.environ | ENVIRONMENT | {"OMP_NUM_THREADS": str(options.threads)},
+            env=ENVIRONMENT | os.environ | {"OMP_NUM_THREADS": str(options.threads)},
         )
 
     def step(self, batch: int) -> dict[str, float] | None:

@@ -3,7 +3,7 @@
     PYTHON benchmarks/peers/training.py SYSTEM [--batches 8] [--threads 2] [--dtype float32|bfloat16]
 
 Answers one JSON line to each line of standard input. Every peer keeps its own layers and its own loss; all of them get
-torch's fused Adam, which is faster for each of them than what its own trainer would make.
+torch's fused Adam.
 """
 
 import argparse

@@ -79,7 +79,7 @@ def _draws(like: Tensor) -> Tensor:
 def _greater(x: Tensor, draws: Tensor, threshold: int) -> Tensor:
     """`x` where the draw is above the threshold and 0 elsewhere, in the memory of the draws.
 
-    This is what the backward pass of a rectifier does; comparing and multiplying by what is true takes twice the time.
+    This is what the backward pass of a rectifier does; comparing and converting what is true takes 1.6 times as long.
     """
     return torch.ops.aten.threshold_backward.grad_input(x, draws, threshold, grad_input=draws)
 

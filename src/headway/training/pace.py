@@ -6,7 +6,7 @@ import time
 class Pace:
     """The speed of the last updates; it starts anew after a pause."""
 
-    MEMORY = 500
+    MEMORY = 100
     """Updates looked back on."""
     LATE = 20
     """Updates of which the speed is shown."""

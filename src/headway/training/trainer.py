@@ -24,6 +24,8 @@ from headway.training.signals import Stopper
 
 VALIDATIONS = 8
 """Validations within a time budget, at most."""
+REPLANNED = 10
+"""Updates after which a time budget is planned anew: the machine may have become faster or slower."""
 VALIDATING = 0.25
 """The share of a time budget they may take."""
 MOST_SKIPPED = 10
@@ -108,7 +110,7 @@ class Trainer:
                 group = stream.take(self.progress, self.config.accumulate)
                 self._log(self.update(group))
                 self._advance(len(group), stream.length)
-                if self.progress.steps is None and self._pace.sure:
+                if self.progress.step % REPLANNED == 0:
                     self._plan()
 
     def update(self, batches: Sequence[Batch]) -> Update:
