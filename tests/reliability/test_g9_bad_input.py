@@ -100,7 +100,7 @@ def test_a_line_of_a_megabyte_is_left_out_for_its_length(train, corpus):
         path.write_bytes(b"x y " * (1 << 18) + b"\n" + path.read_bytes())
     outcome = train(training__steps=1)
     assert outcome.code == 0, outcome.err
-    assert "1 pairs left out: over 63 tokens (model.longest)" in outcome.err
+    assert "1 left out (over 63 tokens)" in outcome.err
 
 
 @pytest.mark.parametrize("during", ["counting", "tokenizing"])
@@ -326,7 +326,7 @@ def test_as_many_lines_come_out_as_went_in(content, headway, model_folder):
     outcome = headway("translate", model_folder, "--beam", 1, stdin=content)
     assert outcome.out.count("\n") == wanted
     assert len(outcome.lines) == wanted
-    assert outcome.err == ""
+    assert all("only its beginning was read" in line for line in outcome.err.splitlines())
 
 
 def test_blank_lines_stay_blank(headway, model_folder):
