@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,10 @@ def test_standard_input_that_is_the_output_is_refused(model_folder, tmp_path):
 
 def test_an_interrupt_while_translating_ends_in_130_and_leaves_no_half_output(model_folder, tmp_path):
     command = [*COMMAND, "translate", str(model_folder), "--buffer", "1", "--output", str(tmp_path / "out")]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    # A suite started in the background inherits an ignored SIGINT, and would hand it on.
+    restore = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, env=ENVIRONMENT, preexec_fn=restore)  # noqa: PLW1509  # no thread holds a lock here
     process.stdin.write("le chat\n")
     process.stdin.flush()
     wait_for(lambda: any(path.stat().st_size for path in tmp_path.iterdir()), process)
