@@ -1,4 +1,8 @@
-"""Memory and time of building a token store and of starting from it, for N pairs and for a tenth: JSON lines."""
+"""Memory and time of preparing a corpus and of starting from it, for N pairs and for a tenth: JSON lines.
+
+Stages `build` and `start` take a store by itself; `prepare` is the whole path of a new run from text files (counting,
+holding out, learning the vocabulary, tokenising), and `resume` that of a run that is taken up again.
+"""
 
 import argparse
 import itertools
@@ -79,12 +83,69 @@ def start_stage(folder: Path, pairs: int) -> dict[str, float]:
     return {**times, "imports_peak_megabytes": imported, "batches": len(plan), "first_batch_units": units}
 
 
+def write_stage(folder: Path, pairs: int) -> dict[str, float]:
+    sides = [folder / f"corpus-{pairs}.{side}" for side in ("source", "target")]
+    with sides[0].open("w", encoding="utf-8") as source, sides[1].open("w", encoding="utf-8") as target:
+        for left, right in synthetic(pairs):
+            source.write(f"{left}\n")
+            target.write(f"{right}\n")
+    return {"bytes": sum(side.stat().st_size for side in sides)}
+
+
+def settings(folder: Path, pairs: int):
+    from headway.data.config import DataConfig
+
+    return DataConfig(source=folder / f"corpus-{pairs}.source", target=folder / f"corpus-{pairs}.target")
+
+
+def prepare_stage(folder: Path, pairs: int) -> dict[str, float]:
+    from headway.data.preparation import divide, prepare
+    from headway.data.tokenizer import TokenizerConfig
+
+    imported = peak_megabytes()
+    times, begin, last = {}, time.perf_counter(), ["counting"]
+
+    def report(what: str, done: int, total: int | None) -> None:
+        if what != last[0]:
+            times[f"{last[0].split()[0]}_done_megabytes"] = peak_megabytes()
+            last[0] = what
+
+    config = settings(folder, pairs)
+    split = divide(config, report)
+    times["divide_seconds"] = round(time.perf_counter() - begin, 2)
+    vocabulary = TokenizerConfig(vocabulary=16_000)
+    prepared = prepare(config, vocabulary, folder / f"data-{pairs}", longest=512, split=split, report=report)
+    return {**times, "imports_peak_megabytes": imported, "kept": len(prepared.store), "valid": len(split.valid)}
+
+
+def resume_stage(folder: Path, pairs: int) -> dict[str, float]:
+    from headway.data.feed import Feed
+    from headway.data.preparation import reopen
+
+    imported = peak_megabytes()
+    prepared = reopen(settings(folder, pairs), folder / f"data-{pairs}")
+    assert prepared is not None, "what was just prepared must open"
+    common = {"seed": 1, "budget": 8192, "layout": "packed", "folder": folder / f"plans-{pairs}"}
+    peaks = {"imports_peak_megabytes": imported, "reopened_peak_megabytes": peak_megabytes()}
+    for curriculum in (0, 4):
+        count, batches = Feed(prepared, **common, dropout=0.0, longest=511, curriculum=curriculum).epoch(0, 0)
+        next(batches)
+        peaks |= {f"batches_of_curriculum_{curriculum}": count}
+    return peaks
+
+
+STAGES = {
+    "write": write_stage,
+    "build": build_stage,
+    "start": start_stage,
+    "prepare": prepare_stage,
+    "resume": resume_stage,
+}
+
+
 def stage(name: str, folder: Path, pairs: int) -> None:
     begin = time.perf_counter()
-    if name == "tokenizer":
-        result = tokenizer_stage(folder)
-    else:
-        result = build_stage(folder, pairs) if name == "build" else start_stage(folder, pairs)
+    result = tokenizer_stage(folder) if name == "tokenizer" else STAGES[name](folder, pairs)
     seconds = round(time.perf_counter() - begin, 2)
     line = {"stage": name, "pairs": pairs, "seconds": seconds, "peak_megabytes": peak_megabytes(), **result}
     print(json.dumps(line), flush=True)
@@ -94,14 +155,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, default=None, help="where to work; a temporary folder by default")
-    parser.add_argument("--stage", choices=("tokenizer", "build", "start"), help=argparse.SUPPRESS)
+    parser.add_argument("--stages", default="build,start,write,prepare,resume", help="which to run, in order")
+    parser.add_argument("--stage", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stage:
         stage(options.stage, options.folder, options.pairs)
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        stages = [("tokenizer", SAMPLE)]
-        stages += [(name, pairs) for pairs in (options.pairs // 10, options.pairs) for name in ("build", "start")]
+        chosen = options.stages.split(",")
+        stages = [("tokenizer", SAMPLE)] if "build" in chosen else []
+        stages += [(name, pairs) for pairs in (options.pairs // 10, options.pairs) for name in chosen]
         for name, pairs in stages:
             # its own process each: the peak of memory is a process's, and never falls
             command = [sys.executable, __file__, "--stage", name, "--pairs", str(pairs), "--folder", folder]

@@ -71,3 +71,8 @@ class Sequences:
         """The same sentences on another device."""
         tokens = self.tokens.to(device, non_blocking=True)
         return Sequences(tokens, self.lengths.to(device, non_blocking=True), self.longest, self.full)
+
+    def repeated(self, times: int) -> "Sequences":
+        """All the sentences, then all of them again, `times` over."""
+        tokens = self.tokens.repeat(times, *[1] * (self.tokens.dim() - 1))
+        return Sequences(tokens, self.lengths.repeat(times), self.longest, self.full)

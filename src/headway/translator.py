@@ -62,22 +62,31 @@ class Translation(str):
 
     cut: bool
     """The source was longer than the model knows and only its beginning was read."""
+    tags: tuple[str, ...]
+    """What was put before the source."""
 
     def __new__(
-        cls, translator: "Translator", source: str, found: Sequence[Hypothesis], *, cut: bool = False
+        cls,
+        translator: "Translator",
+        source: str,
+        found: Sequence[Hypothesis],
+        *,
+        cut: bool = False,
+        tags: Sequence[str] = (),
     ) -> "Translation":
         """The best of the hypotheses found for a source."""
         texts = [translator.detokenize(each.tokens) for each in found]
         text = super().__new__(cls, texts[0] if texts else "")
         text.source, text._translator = source, translator
         text.hypotheses, text.alternatives = tuple(found), tuple(texts[1:])
-        text.score, text.cut = found[0].score if found else 0.0, cut
+        text.score, text.cut, text.tags = found[0].score if found else 0.0, cut, tuple(tags)
         return text
 
     @property
     def attention(self) -> Attention:
         """The weights of every layer and head with which this output was read and written."""
-        return self._translator.attention(self.source, self.hypotheses[0].tokens if self.hypotheses else ())
+        tokens = self.hypotheses[0].tokens if self.hypotheses else ()
+        return self._translator.attention(self.source, tokens, tags=self.tags)
 
 
 @dataclass(frozen=True)
@@ -90,20 +99,27 @@ class Translator:
     decoding: DecodingConfig
 
     @overload
-    def __call__(self, text: str, **options: Any) -> Translation: ...
+    def __call__(self, text: str, *, tags: Sequence[str] = (), **options: Any) -> Translation: ...
     @overload
-    def __call__(self, text: Sequence[str], **options: Any) -> list[Translation]: ...
-    def __call__(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
-        """Translate a text, or each of a list; `options` are those of `DecodingConfig`, such as `beam=1`."""
+    def __call__(self, text: Sequence[str], *, tags: Sequence[str] = (), **options: Any) -> list[Translation]: ...
+    def __call__(
+        self, text: str | Sequence[str], *, tags: Sequence[str] = (), **options: Any
+    ) -> Translation | list[Translation]:
+        """Translate a text, or each of a list; `options` are those of `DecodingConfig`, such as `beam=1`.
+
+        `tags` are put before every source, as in training; one that the model does not know is a `ConfigError`.
+        """
         if isinstance(text, str):
-            return self([text], **options)[0]
+            return self([text], tags=tags, **options)[0]
         decoding = self.decoding
         if options:
             decoding = validated(DecodingConfig, {**decoding.model_dump(), **options}, "decoding")
         translator = replace(self, decoding=decoding)
-        sentences = translator.tokenize(text)
+        sentences = translator.tokenize(text, tags=tags)
         found = zip(text, sentences, translator.search(sentences), strict=True)
-        return [Translation(translator, source, each, cut=len(ids) > self.longest) for source, ids, each in found]
+        return [
+            Translation(translator, source, each, cut=len(ids) > self.longest, tags=tags) for source, ids, each in found
+        ]
 
     @property
     def longest(self) -> int:
@@ -115,9 +131,10 @@ class Translator:
         """Where the model computes."""
         return self.model.output.weight.device
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of every text; blank texts have none."""
-        return [ids if text.strip() else [] for ids, text in zip(self.source.encode(texts), texts, strict=True)]
+    def tokenize(self, texts: Sequence[str], *, tags: Sequence[str] = ()) -> list[list[int]]:
+        """The token ids of every text after the tags; blank texts have none."""
+        first, encoded = self.source.tagged(tags), self.source.encode(texts)
+        return [first + ids if text.strip() else [] for ids, text in zip(encoded, texts, strict=True)]
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """The text of target tokens, always one line."""
@@ -150,7 +167,7 @@ class Translator:
             start=self.target.start,
             end=self.target.end,
             source_lengths=[len(ids) for ids in sentences],
-            forbidden=sorted({self.target.padding, self.target.start} - {self.target.end}),
+            forbidden=sorted({self.target.padding, self.target.start, *self.target.tags.values()} - {self.target.end}),
         )
 
     def _source(self, sentences: list[list[int]]) -> Sequences:
@@ -158,9 +175,10 @@ class Translator:
         return padded.to(self.device)
 
     @torch.inference_mode()
-    def attention(self, source: str, tokens: Sequence[int]) -> Attention:
+    def attention(self, source: str, tokens: Sequence[int], *, tags: Sequence[str] = ()) -> Attention:
         """Read `source` and write `tokens` once more, keeping the weights of every layer and head."""
-        pieces = self.source.pieces(source)[: self.longest]
+        shown = [f"⟨{tag}⟩" for tag in tags]
+        pieces = [*zip(self.source.tagged(tags), shown, strict=True), *self.source.pieces(source)][: self.longest]
         encoded = self.model.encode(self._source([[token for token, _ in pieces]]), need_weights=True)
         given = Sequences.pad([[self.target.start, *tokens]], self.target.padding).to(self.device)
         decoded = self.model.decode(given, encoded, need_weights=True)

@@ -40,7 +40,8 @@ class Validator:
         scores = {"loss": self.loss(model, check)}
         pairs = self.pairs[: self.translated]
         translator = Translator(model, self.source, self.target, BRIEF)
-        found = translator.search(translator.tokenize([pair.source for pair in pairs]), check=check)
+        sentences = [ids for pair in pairs for ids in translator.tokenize([pair.source], tags=pair.tags)]
+        found = translator.search(sentences, check=check)
         outputs = [translator.detokenize(each[0].tokens) if each else "" for each in found]
         card = score(outputs, [pair.target for pair in pairs])
         scores |= {"bleu": card["BLEU"].value, "chrf": card["chrF"].value}
@@ -64,11 +65,10 @@ class Validator:
 def validation_batches(prepared: Prepared, longest: int, cells: int = 4096) -> list[Batch]:
     """The validation pairs as padded batches, those of like length together; longer ones than the model knows not."""
     source, target = prepared.source, prepared.target
-    sides = zip(
-        source.encode([pair.source for pair in prepared.split.valid]),
-        target.encode([pair.target for pair in prepared.split.valid]),
-        strict=True,
-    )
+    valid = prepared.split.valid
+    sources = zip(valid, source.encode([pair.source for pair in valid]), strict=True)
+    tagged = [source.tagged(pair.tags) + ids for pair, ids in sources]
+    sides = zip(tagged, target.encode([pair.target for pair in valid]), strict=True)
     pairs = sorted((pair for pair in sides if max(map(len, pair)) < longest), key=lambda pair: max(map(len, pair)))
     groups: list[list[tuple[list[int], list[int]]]] = [[]]
     for pair in pairs:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -19,6 +19,7 @@ def command(
     tokenized: Annotated[bool, Parameter(negative="")] = False,
     beam: int | None = None,
     length_penalty: float | None = None,
+    tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
     device: str | None = None,
 ) -> None:
@@ -40,6 +41,8 @@ def command(
         Hypotheses kept for every sentence.
     length_penalty
         How much longer outputs are favoured.
+    tag
+        A tag put before every source, as the model was trained with; may be repeated.
     json_
         Print one JSON object.
     device
@@ -53,8 +56,8 @@ def command(
     from headway.evaluation import compare as compared
     from headway.evaluation import score
 
-    given = {"beam": beam, "length_penalty": length_penalty}
-    options = {name: value for name, value in given.items() if value is not None}
+    given = {"beam": beam, "length_penalty": length_penalty, "tags": tag}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     references = list(read_lines(reference))
     systems = [system] if system is not None else list(compare or ())
     outputs = [_outputs(each, source, options, device) for each in systems]
@@ -66,7 +69,7 @@ def command(
     print(json.dumps(found.to_json(), ensure_ascii=False) if json_ else "\n".join(found.lines()))
 
 
-def _outputs(system: Path, source: Path | None, options: dict[str, int | float], device: str | None) -> list[str]:
+def _outputs(system: Path, source: Path | None, options: dict[str, Any], device: str | None) -> list[str]:
     from headway.data.text import read_lines
 
     if not system.is_dir():

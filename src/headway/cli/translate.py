@@ -25,6 +25,7 @@ def command(
     beam: int | None = None,
     nbest: int | None = None,
     length_penalty: float | None = None,
+    tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
     invalid: Invalid = "refuse",
     buffer: int = 256,
@@ -46,6 +47,8 @@ def command(
         Outputs for every line, written as 'line ||| text ||| F0= logprob ||| score'.
     length_penalty
         How much longer outputs are favoured.
+    tag
+        A tag put before every source, as the model was trained with; may be repeated.
     json_
         Read and write JSON lines: "source" in, "translation" and "score" added, every other field kept.
     invalid
@@ -61,9 +64,10 @@ def command(
     from headway.cli.files import lines_of, written
     from headway.translator import load
 
-    given = {"beam": beam, "nbest": nbest, "length_penalty": length_penalty}
+    given = {"beam": beam, "nbest": nbest, "length_penalty": length_penalty, "tags": tag}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     translator = load(model, device=choose_device(device))
+    translator.source.tagged(tag or ())  # refuses an unknown one, even where there is no line
     if nbest is not None and beam is None and nbest > translator.decoding.beam:
         options["beam"] = nbest
     name = str(input_ or "standard input")

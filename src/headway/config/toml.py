@@ -106,6 +106,9 @@ def _table(settings: BaseModel, path: list[str], comments: bool) -> list[str]:
         open_ = "# " if comments and name not in settings.model_fields_set else ""
         if isinstance(value, BaseModel):
             nested += ["", *note, f"[{'.'.join([*path, name])}]", *_table(value, [*path, name], comments)]
+        elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+            for each in value:
+                nested += ["", *note, f"[[{'.'.join([*path, name])}]]", *_table(each, [*path, name], comments)]
         elif value is not None:
             lines += [*note, f"{open_}{name} = {_literal(value)}"]
         elif comments:

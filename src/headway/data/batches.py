@@ -5,19 +5,21 @@ import queue
 import random
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headway.data.alignment import Alignment
 from headway.data.dropout import BpeDropout
 from headway.data.plan import Layout, Plan
 from headway.data.store import Side, TokenStore, ranges, release
 from headway.data.tokenizer import Tokenizer
+from headway.data.word_dropout import WordDropout
 from headway.sequences import Sequences
 
 _RELEASED_EVERY = 256  # batches after which the pages of the plan are given back
@@ -33,6 +35,8 @@ class Batch:
     """The target shifted by one: its tokens and the end symbol; cells of padding hold the padding id."""
     units: int
     """Labels that count, known without asking the device."""
+    alignment: Bool[Tensor, "batch target source"] | None = None
+    """Which cells of the source each label translates, of a padded batch whose word alignments are known."""
 
     @property
     def pairs(self) -> int:
@@ -42,12 +46,19 @@ class Batch:
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
         labels = self.labels.to(device, non_blocking=True)
-        return Batch(self.source.to(device), self.target.to(device), labels, self.units)
+        alignment = None if self.alignment is None else self.alignment.to(device, non_blocking=True)
+        return Batch(self.source.to(device), self.target.to(device), labels, self.units, alignment)
+
+    def repeated(self, times: int) -> "Batch":
+        """All the pairs, then all of them again, `times` over."""
+        labels = self.labels.repeat(times, *[1] * (self.labels.dim() - 1))
+        alignment = None if self.alignment is None else self.alignment.repeat(times, 1, 1)
+        return Batch(self.source.repeated(times), self.target.repeated(times), labels, times * self.units, alignment)
 
 
 @dataclass(frozen=True)
 class Resegment:
-    """Segments stored sentences anew by BPE-dropout, as a function of seed, epoch and pair alone."""
+    """Leaves words out of stored sources and segments sentences anew, as a function of seed, epoch and pair alone."""
 
     source: BpeDropout | None
     target: BpeDropout | None
@@ -55,15 +66,21 @@ class Resegment:
     epoch: int
     longest: int | None = None
     """A sentence that would grow beyond this keeps its stored segmentation."""
+    words: WordDropout | None = None
+    """What leaves out words of the source."""
 
     def __call__(self, side: Side, pair: int, ids: NDArray[np.int64]) -> list[int]:
         """The new ids of one sentence."""
+        if self.words is not None and side == "source":
+            ids = self.words(ids, random.Random(f"{self.seed} {self.epoch} {pair} words"))
         dropout = self.source if side == "source" else self.target
         stored: list[int] = ids.tolist()
         if dropout is None:
             return stored
         chance = random.Random(f"{self.seed} {self.epoch} {pair} {side}")
-        anew = dropout.encode(dropout.tokenizer.decode(stored), chance)
+        symbols = set(dropout.tokenizer.tags.values())
+        tags = [token for token in stored if token in symbols]  # they stand first, and are no text
+        anew = tags + dropout.encode(dropout.tokenizer.decode(stored), chance)
         return stored if self.longest is not None and len(anew) > self.longest else anew
 
 
@@ -74,16 +91,21 @@ def collate(
     target: Tokenizer,
     layout: Layout,
     resegment: Resegment | None = None,
+    alignment: Alignment | None = None,
 ) -> Batch:
-    """Gather the pairs into one batch."""
+    """Gather the pairs into one batch, a padded one of stored segmentation with their alignment."""
     read = _Side.gather(store, "source", pairs, layout, resegment)
     written = _Side.gather(store, "target", pairs, layout, resegment)
     labels = written.laid_out(target.padding, end=target.end)
+    linked = None
+    if alignment is not None and layout == "padded" and resegment is None:
+        linked = torch.from_numpy(alignment.mask(pairs, written.shape[1], read.shape[1]))
     return Batch(
         read.sequences(read.laid_out(source.padding, end=source.end)),
         written.sequences(written.laid_out(target.padding, start=target.start)),
         torch.from_numpy(labels),
         int(written.sizes.sum()),
+        linked,
     )
 
 
@@ -94,17 +116,24 @@ def batches(
     target: Tokenizer,
     *,
     start: int = 0,
+    rank: int = 0,
+    world: int = 1,
     resegment: Resegment | None = None,
+    alignment: Alignment | None = None,
     ahead: int = 4,
 ) -> Iterator[Batch]:
-    """The batches of a plan from position `start`, at most `ahead` of them made in advance.
+    """The batches of a plan at positions `start + rank`, `start + rank + world` and so on, `ahead` made in advance.
 
+    All ranks get equally many: one whose last position lies beyond the plan repeats that of rank 0, with no units.
     A thread makes them; it ends when the iterator is exhausted, closed or dropped, and its errors are raised here.
     """
 
     def made() -> Iterator[Batch]:
-        for count, position in enumerate(range(start, len(plan)), start=1):
-            yield collate(store, plan[position], source, target, plan.layout, resegment)
+        for count, first in enumerate(range(start, len(plan), world), start=1):
+            own = first + rank < len(plan)
+            pairs = plan[first + rank if own else first]
+            batch = collate(store, pairs, source, target, plan.layout, resegment, alignment)
+            yield batch if own else replace(batch, units=0)
             if count % _RELEASED_EVERY == 0:
                 release(plan.order)
 

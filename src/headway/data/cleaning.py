@@ -36,7 +36,7 @@ def clean(pairs: Iterable[Pair], config: CleaningConfig, counts: Counter[str]) -
         pair = _composed(given) if config.unicode == "nfc" else given
         reason = _fault(pair, config)
         if reason is None and config.drop_duplicates:
-            key = hashed(pair.source, pair.target)
+            key = hashed(pair.source, pair.target, *pair.tags)
             if key in seen:
                 reason = "duplicate"
             seen.add(key)
@@ -47,11 +47,12 @@ def clean(pairs: Iterable[Pair], config: CleaningConfig, counts: Counter[str]) -
 
 
 def _composed(pair: Pair) -> Pair:
-    return Pair(unicodedata.normalize("NFC", pair.source), unicodedata.normalize("NFC", pair.target), pair.line)
+    source, target = (unicodedata.normalize("NFC", text) for text in (pair.source, pair.target))
+    return pair._replace(source=source, target=target)
 
 
 def _fault(pair: Pair, config: CleaningConfig) -> str | None:
-    source, target, _ = pair
+    source, target = pair.source, pair.target
     shorter, longer = sorted((len(source), len(target)))
     if config.drop_empty and (not source or source.isspace() or not target or target.isspace()):
         return "empty"

@@ -9,6 +9,7 @@ from headway.data.batches import Batch, Resegment, batches
 from headway.data.dropout import BpeDropout
 from headway.data.plan import Layout, Plan, plan_epoch
 from headway.data.preparation import Prepared
+from headway.data.word_dropout import WordDropout
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,27 @@ class Feed:
     """The probability of BPE-dropout."""
     longest: int
     """The most tokens of a sentence."""
+    curriculum: int = 0
+    """Epochs that begin with the shortest pairs."""
+    word_dropout: float = 0.0
+    """The probability of leaving out a word of the source."""
 
-    def epoch(self, number: int, start: int) -> tuple[int, Iterator[Batch]]:
-        """How many batches an epoch has, and those from `start` on."""
-        plan, resegment = self.plan(number), None
-        if self.dropout > 0.0:
-            resegment = Resegment(*self._segmenters, seed=self.seed, epoch=number, longest=self.longest)
-        source, target = self.prepared.source, self.prepared.target
-        made = batches(self.prepared.store, plan, source, target, start=start, resegment=resegment)
+    def epoch(self, number: int, start: int, *, rank: int = 0, world: int = 1) -> tuple[int, Iterator[Batch]]:
+        """How many batches an epoch has, and those at `start + rank`, `start + rank + world` and so on.
+
+        All ranks get equally many; where one would get none at the end, it gets one of no units, which weighs nothing.
+        """
+        plan, prepared = self.plan(number), self.prepared
+        place = {"start": start, "rank": rank, "world": world}
+        made = batches(
+            prepared.store,
+            plan,
+            prepared.source,
+            prepared.target,
+            **place,
+            resegment=self._resegment(number),
+            alignment=prepared.alignment,
+        )
         return len(plan), made
 
     def plan(self, epoch: int) -> Plan:
@@ -46,8 +60,21 @@ class Feed:
             budget=self.budget,
             layout=self.layout,
             folder=self.folder,
+            mixture=self.prepared.mixture,
+            curriculum=self.curriculum,
         )
 
+    def _resegment(self, epoch: int) -> Resegment | None:
+        if not self.dropout and not self.word_dropout:
+            return None
+        return Resegment(*self._segmenters, seed=self.seed, epoch=epoch, longest=self.longest, words=self._words)
+
     @cached_property
-    def _segmenters(self) -> tuple[BpeDropout, BpeDropout]:
+    def _segmenters(self) -> tuple[BpeDropout | None, BpeDropout | None]:
+        if not self.dropout:
+            return None, None
         return BpeDropout(self.prepared.source, self.dropout), BpeDropout(self.prepared.target, self.dropout)
+
+    @cached_property
+    def _words(self) -> WordDropout | None:
+        return WordDropout(self.prepared.source, self.word_dropout) if self.word_dropout else None

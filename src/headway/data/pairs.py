@@ -1,14 +1,18 @@
-"""Sentence pairs from parallel files, tab-separated files and JSON lines."""
+"""Sentence pairs from parallel files, tab-separated files, JSON lines and Parquet."""
 
+import glob
 import json
 import stat
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
+from headway.data.links import Sides, linked
+from headway.data.parquet import read_parquet
 from headway.data.text import Invalid, read_lines
 from headway.errors import DataError
 
@@ -17,56 +21,106 @@ NOT_UTF8 = "not UTF-8"
 
 TABLE_SUFFIXES = (".tsv", ".tab")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
+PARQUET_SUFFIX = ".parquet"
+ONE_FILE = (*TABLE_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX)
+"""What a file that holds both sides may end in."""
 
-Sides = tuple[str, str] | None
-"""Source and target, or None where one of them is not UTF-8."""
+Shards = Path | tuple[Path, ...]
+"""A path or several; each may be a glob such as `train-*.en.gz`."""
+
+
+class Shard(NamedTuple):
+    """One file, or two parallel ones."""
+
+    source: Path
+    target: Path | None
 
 
 @dataclass(frozen=True)
 class Files:
-    """Where a corpus stands: two parallel files, or one named .tsv, .tab, .jsonl or .ndjson; any may be .gz too."""
+    """Where a corpus stands: parallel files, or such as hold both sides; any but .parquet may be .gz too.
 
-    source: Path
-    target: Path | None = None
+    Each side may come in shards: those of a glob are read in the order of their names, several paths as they stand.
+    """
+
+    source: Shards
+    target: Shards | None = None
     columns: tuple[int, int] = (1, 2)
     """Source and target column of a tab-separated file, counted from 1."""
     fields: tuple[str, str] = ("source", "target")
-    """Source and target field of JSON lines."""
+    """Source and target field of JSON lines, or column of a Parquet file."""
+    tags: tuple[str, ...] = ()
+    """Words put before every source, as tokens of their own."""
+    alignment: Path | None = None
+    """Word alignments, a line for every pair."""
 
     def __post_init__(self) -> None:
         if min(self.columns) < 1:
-            raise DataError(f"{self.source}: there is no column {min(self.columns)}; columns count from 1")
+            raise DataError(f"{self.name}: there is no column {min(self.columns)}; columns count from 1")
+
+    @property
+    def name(self) -> str:
+        """The corpus in a few words."""
+        first, *others = _listed(self.source)
+        return f"{first} and {len(others)} more" if others else str(first)
+
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """The corpus file by file, as it was when first asked for."""
+        sources = _found(self.source)
+        if self.target is None:
+            return tuple(Shard(source, None) for source in sources)
+        targets = _found(self.target)
+        if len(sources) != len(targets):
+            told = f"{len(sources)} source files and {len(targets)} target files"
+            raise DataError(f"{self.name}: {told}; give equally many, the n-th translating the n-th")
+        return tuple(map(Shard, sources, targets))
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """Every file of the corpus."""
-        return (self.source,) if self.target is None else (self.source, self.target)
+        texts = tuple(path for shard in self.shards for path in shard if path is not None)
+        return texts if self.alignment is None else (*texts, self.alignment)
 
     @property
     def one_file(self) -> bool:
-        """Whether the name of `source` says that it holds both sides."""
-        return _suffix(self.source) in TABLE_SUFFIXES + JSON_SUFFIXES
+        """Whether the names on the source side say that they hold both."""
+        return _suffix(self.shards[0].source) in ONE_FILE
 
 
 class Pair(NamedTuple):
-    """A sentence pair and the line it stands on, from 1."""
+    """A sentence pair, and where it comes from."""
 
     source: str
     target: str
-    line: int
+    line: int = 0
+    """From 1; the lines of several shards are counted on."""
+    corpus: int = 0
+    tags: tuple[str, ...] = ()
+    """Words put before the source, as tokens of their own."""
+    links: str = ""
+    """Which words translate which, as the alignment file has it."""
 
 
-def read_pairs(files: Files, *, invalid: Invalid = "refuse", counts: Counter[str] | None = None) -> Iterator[Pair]:
+def read_pairs(
+    files: Files,
+    *,
+    invalid: Invalid = "refuse",
+    counts: Counter[str] | None = None,
+    starts: list[int] | None = None,
+    corpus: int = 0,
+) -> Iterator[Pair]:
     """Read a corpus pair by pair; an empty one, or one that changes meanwhile, is a `DataError`.
 
     With `invalid="skip"` a pair of which one side is not UTF-8 is left out and counted under "not UTF-8" in `counts`.
+    To `starts` is added, for every shard, how many lines come before it.
     """
     before = [_state(path) for path in files.paths]
     number = 0
     try:
-        for number, sides in enumerate(_sides(files, invalid), start=1):
+        for number, (sides, links) in enumerate(linked(_all_sides(files, invalid, starts), files.alignment), start=1):
             if sides is not None:
-                yield Pair(*sides, number)
+                yield Pair(*sides, number, corpus, files.tags, links)
             elif counts is not None:
                 counts[NOT_UTF8] += 1
     except DataError:
@@ -74,14 +128,33 @@ def read_pairs(files: Files, *, invalid: Invalid = "refuse", counts: Counter[str
         raise
     _refuse_changes(files, before)
     if not number:
-        raise DataError(f"{' and '.join(map(str, files.paths))}: no lines; give a corpus with at least one pair")
+        raise DataError(f"{_told(files)}: no lines; give a corpus with at least one pair")
 
 
 def read_sources(files: Files, *, invalid: Invalid = "refuse") -> Iterator[str]:
     """The source side alone, whether or not the other is there."""
     if files.target is not None or files.one_file:
         return (pair.source for pair in read_pairs(files, invalid=invalid))
-    return (line for line in read_lines(files.source, invalid=invalid) if line is not None)
+    lines = (line for shard in files.shards for line in read_lines(shard.source, invalid=invalid))
+    return (line for line in lines if line is not None)
+
+
+def _listed(paths: Shards) -> tuple[Path, ...]:
+    return (paths,) if isinstance(paths, Path) else paths
+
+
+def _found(paths: Shards) -> list[Path]:
+    """The files of one side; a name that is there is a file, whatever it looks like."""
+    found: list[Path] = []
+    for path in _listed(paths):
+        if not glob.has_magic(str(path)) or path.exists():
+            found.append(path)
+            continue
+        matching = sorted(map(Path, glob.glob(str(path))))  # noqa: PTH207  # a pattern may be absolute
+        if not matching:
+            raise DataError(f"{path}: no file has such a name; check the pattern")
+        found += matching
+    return found
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -98,16 +171,36 @@ def _refuse_changes(files: Files, before: list[tuple[int, int, int] | None]) -> 
             raise DataError(f"{path}: changed while it was read; start again when nothing writes to it") from None
 
 
-def _sides(files: Files, invalid: Invalid) -> Iterator[Sides]:
-    if files.target is not None:
-        return _parallel(files.source, files.target, invalid)
-    suffix = _suffix(files.source)
+def _all_sides(files: Files, invalid: Invalid, starts: list[int] | None) -> Iterator[Sides]:
+    number = 0
+    for shard in files.shards:
+        if starts is not None:
+            starts.append(number)
+        for sides in _sides(shard, files, invalid):
+            number += 1
+            yield sides
+
+
+def _sides(shard: Shard, files: Files, invalid: Invalid) -> Iterator[Sides]:
+    source, suffix = shard.source, _suffix(shard.source)
+    if shard.target is not None:
+        for path in (source, shard.target):
+            if _suffix(path) == PARQUET_SUFFIX:
+                raise DataError(f"{path}: Parquet holds both sides; name their columns by fields, and one file only")
+        return _parallel(source, shard.target, invalid)
     if suffix in TABLE_SUFFIXES:
-        return _table(files.source, files.columns, invalid)
+        return _table(source, files.columns, invalid)
     if suffix in JSON_SUFFIXES:
-        return _json(files.source, files.fields, invalid)
-    known = ", ".join(TABLE_SUFFIXES + JSON_SUFFIXES)
-    raise DataError(f"{files.source}: a corpus in one file must end in {known}; rename it, or give the target file too")
+        return _json(source, files.fields, invalid)
+    if suffix == PARQUET_SUFFIX:
+        return read_parquet(source, files.fields, invalid=invalid)
+    known = ", ".join(ONE_FILE)
+    raise DataError(f"{source}: a corpus in one file must end in {known}; rename it, or give the target file too")
+
+
+def _told(files: Files) -> str:
+    shards = files.shards
+    return files.name if len(shards) > 1 else " and ".join(str(path) for path in shards[0] if path is not None)
 
 
 def _suffix(path: Path) -> str:

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.data.mixture import Integers, Mixture, Runs, mixed_runs, shuffled
 from headway.data.store import TokenStore, abandoned, mapped, release, writing
 from headway.errors import ConfigError, DataError
 
 Layout = Literal["padded", "packed"]
-Integers = NDArray[np.int64]
 
 _VERSION = 1  # part of every plan's name: raised when the same inputs would give another plan
 _RUN = 512  # pairs that stay neighbours on disk, so that a block is read in long stretches
@@ -29,7 +29,7 @@ class Plan:
     """The batches of one epoch in order; a position in the epoch is one integer."""
 
     order: Integers
-    """Every pair once, in the order of training."""
+    """The pairs in the order of training: every one once, unless a mixture or a curriculum says otherwise."""
     cuts: Integers
     """Where each batch starts in `order`, and last where they end."""
     layout: Layout
@@ -55,25 +55,34 @@ def plan_epoch(
     budget: int,
     layout: Layout,
     folder: Path,
+    mixture: Mixture | None = None,
+    curriculum: int = 0,
 ) -> Plan:
     """Compute the plan of an epoch, or reuse it from `folder`.
 
-    `budget` limits the cells of either side of a batch, the start or end symbol of each sentence included. Memory does
-    not grow with the corpus: blocks of runs of neighbouring pairs are sorted and cut one at a time.
+    `budget` limits the cells of either side of a batch, the start or end symbol of each sentence included. Epoch k of
+    the first `curriculum` takes only pairs whose longer side is among the shortest (k + 1) / `curriculum` of all, ties
+    included. Memory does not grow with the corpus: blocks of runs of neighbouring pairs are sorted and cut one at a
+    time.
     """
     if len(source_lengths) == 0:
         raise DataError("corpus: no pair left to train on; check the files and the length limits")
+    limit = _limit(source_lengths, target_lengths, (epoch + 1) / curriculum) if epoch + 1 < curriculum else None
     digest = _digest(source_lengths, target_lengths, budget)
     digest.update(f"{_VERSION} {seed} {epoch} {budget} {layout} {len(source_lengths)}".encode())
+    if mixture is not None or limit is not None:  # plans without keep the names they always had
+        digest.update(f" {mixture} {limit}".encode())
     path = folder / f"plan-{digest.hexdigest()[:32]}"
-    plan = _reopened(path, len(source_lengths), layout, budget)
+    plan = _reopened(path, layout, budget)
     if plan is None:
+        draw = _Draw(source_lengths, target_lengths, mixture, limit)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            _write(path, _blocks(source_lengths, target_lengths, seed, epoch, budget, layout))
+            _write(path, _blocks(draw, seed, epoch, budget, layout))
         _prune(folder, path)
-        plan = _reopened(path, len(source_lengths), layout, budget)
-        assert plan is not None, "a plan just written must open"
+        plan = _reopened(path, layout, budget)
+        if plan is None:
+            raise ConfigError(f"training.curriculum: {curriculum} leaves no pair for epoch {epoch + 1}; lower it")
     return plan
 
 
@@ -107,18 +116,65 @@ def _digest(source: NDArray[np.int32], target: NDArray[np.int32], budget: int) -
     return digest
 
 
-def _blocks(
-    source: NDArray[np.int32], target: NDArray[np.int32], seed: int, epoch: int, budget: int, layout: Layout
-) -> Iterator[tuple[Integers, Integers]]:
+class _Limit(NamedTuple):
+    """The most tokens of the longer side in an epoch, and the share of all pairs that have no more."""
+
+    longest: int
+    share: float
+
+
+def _limit(source: NDArray[np.int32], target: NDArray[np.int32], share: float) -> _Limit:
+    """The shortest length that at least `share` of all pairs keep to."""
+    counts = np.zeros(0, np.int64)
+    for start in range(0, len(source), _RUN * _BLOCK):
+        longer = np.maximum(*(lengths[start : start + _RUN * _BLOCK] for lengths in (source, target)))
+        found = np.bincount(longer, minlength=len(counts))
+        found[: len(counts)] += counts
+        counts = found
+        release(source)
+        release(target)
+    reached = counts.cumsum() / len(source)
+    longest = int(np.searchsorted(reached, share))
+    return _Limit(longest, float(reached[longest]))
+
+
+class _Draw(NamedTuple):
+    """What an epoch takes its pairs from."""
+
+    source: NDArray[np.int32]
+    target: NDArray[np.int32]
+    mixture: Mixture | None
+    limit: _Limit | None
+
+    def read(self, runs: Runs) -> tuple[Integers, Integers]:
+        """The pairs of some runs that are not too long, and their sizes with one control symbol.
+
+        Released run by run, because the system may map megabytes around each.
+        """
+        found, sizes = [], []
+        for origin, size, begin, count in zip(*(column.tolist() for column in runs), strict=True):
+            places = (begin + np.arange(count)) % size
+            sides = [lengths[origin : origin + size].astype(np.int64)[places] for lengths in (self.source, self.target)]
+            release(self.source)
+            release(self.target)
+            pairs, both = origin + places, np.stack(sides)
+            if self.limit is not None:
+                short = both.max(axis=0) <= self.limit.longest
+                pairs, both = pairs[short], both[:, short]
+            found.append(pairs)
+            sizes.append(both)
+        return np.concatenate(found), np.concatenate(sizes, axis=1) + 1
+
+
+def _blocks(draw: _Draw, seed: int, epoch: int, budget: int, layout: Layout) -> Iterator[tuple[Integers, Integers]]:
     """Every block's pairs in the order of training, with the sizes of its batches."""
     chance = np.random.PCG64(int.from_bytes(hashlib.sha256(f"{seed} {epoch}".encode()).digest(), "big"))
-    runs = _shuffled(-(-len(source) // _RUN), chance)
-    for first in range(0, len(runs), _BLOCK):
-        starts = runs[first : first + _BLOCK] * _RUN
-        pairs = (starts[:, None] + np.arange(_RUN)).ravel()
-        pairs = pairs[pairs < len(source)]
-        sizes = np.stack([_read(lengths, starts) for lengths in (source, target)]) + 1
-        order = _shuffled(len(pairs), chance)
+    runs = Runs.whole(0, len(draw.source), _RUN) if draw.mixture is None else mixed_runs(draw.mixture, _RUN, chance)
+    runs = runs.picked(shuffled(len(runs.counts), chance))
+    block = _BLOCK if draw.limit is None else int(_BLOCK / draw.limit.share)  # as many pairs where some are left out
+    for first in range(0, len(runs.counts), block):
+        pairs, sizes = draw.read(runs.picked(np.arange(first, min(first + block, len(runs.counts)))))
+        order = shuffled(len(pairs), chance)
         pairs, sizes = pairs[order], sizes[:, order]
         if layout == "packed":
             yield pairs, _cut_packed(sizes, budget)
@@ -126,20 +182,6 @@ def _blocks(
             order = _by_length(sizes)
             counts = _cut_padded(sizes[:, order].max(axis=0), budget)
             yield _batches_shuffled(pairs[order], counts, chance)
-
-
-def _read(lengths: NDArray[np.int32], starts: Integers) -> Integers:
-    """The lengths of some runs; released run by run, because the system may map megabytes around each."""
-    runs = []
-    for start in starts.tolist():
-        runs.append(lengths[start : start + _RUN].astype(np.int64))
-        release(lengths)
-    return np.concatenate(runs)
-
-
-def _shuffled(count: int, chance: np.random.PCG64) -> Integers:
-    """A random permutation; from raw draws, whose stream numpy promises never to change."""
-    return np.argsort(chance.random_raw(count), kind="stable").astype(np.int64)
 
 
 def _by_length(sizes: Integers) -> Integers:
@@ -176,7 +218,7 @@ def _cut_packed(sizes: Integers, budget: int) -> Integers:
 
 
 def _batches_shuffled(pairs: Integers, counts: Integers, chance: np.random.PCG64) -> tuple[Integers, Integers]:
-    order = _shuffled(len(counts), chance)
+    order = shuffled(len(counts), chance)
     starts = (counts.cumsum() - counts)[order]
     counts = counts[order]
     shift = np.repeat(starts - (counts.cumsum() - counts), counts)
@@ -204,12 +246,12 @@ def _write(path: Path, blocks: Iterator[tuple[Integers, Integers]]) -> None:
             file_path.unlink(missing_ok=True)
 
 
-def _reopened(path: Path, pairs: int, layout: Layout, budget: int) -> Plan | None:
+def _reopened(path: Path, layout: Layout, budget: int) -> Plan | None:
     try:
         order, cuts = (mapped(Path(f"{path}.{suffix}"), _INTEGER) for suffix in ("order", "cuts"))
     except (OSError, ValueError):
         return None
-    if len(order) != pairs or len(cuts) < 2 or cuts[-1] != pairs:
+    if len(cuts) < 2 or cuts[-1] != len(order):
         return None
     return Plan(order, cuts, layout, budget)
 

@@ -2,14 +2,16 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from headway.data.alignment import Alignment, build_alignment, open_alignment
 from headway.data.cleaning import clean
 from headway.data.config import DataConfig
+from headway.data.mixture import Mixture
 from headway.data.pairs import Pair, read_pairs, read_sources
 from headway.data.store import TokenStore, build_store, open_store
 from headway.data.text import Fingerprint, changed, fingerprint, hashed
@@ -37,6 +39,8 @@ class Split:
     """Why pairs were left out, and how many."""
     files: dict[str, Fingerprint]
     """The training files as they were read."""
+    corpora: dict[str, int] = field(default_factory=dict)
+    """Training pairs of every corpus by its name, as in `pairs`."""
 
     def training(self, config: DataConfig, counts: Counter[str]) -> Iterator[Pair]:
         """The training pairs: neither held out nor with the source of a validation pair."""
@@ -58,63 +62,116 @@ class Prepared:
     target: Tokenizer
     store: TokenStore
     split: Split
+    mixture: Mixture | None = None
+    """How often the corpora are met in an epoch; None: every pair once."""
+    alignment: Alignment | None = None
+    """Which tokens translate which, if word alignments are given."""
 
 
 def divide(config: DataConfig, report: Report) -> Split:
     """Count the corpus and take the validation pairs out of it, or from the files given for them."""
-    files = {str(path): fingerprint(path) for path in config.training().paths}
+    corpora = config.training()
+    files = {str(path): fingerprint(path) for corpus in corpora for path in corpus.paths}
     counts: Counter[str] = Counter()
-    total = 0
-    for total, _ in enumerate(_cleaned(config, counts), start=1):
+    sizes: Counter[int] = Counter()
+    for total, pair in enumerate(_cleaned(config, counts), start=1):
+        sizes[pair.corpus] += 1
         if total % 10_000 == 0:
             report("counting", total, None)
+    total = sizes.total()
     report("counting", total, total)
-    given = config.validation()
-    if given is not None:
-        valid = list(clean(read_pairs(given, invalid=config.invalid), config.cleaning, Counter()))
-        if not valid:
-            raise DataError(f"{given.source}: no pair left to validate on; check the files and the cleaning settings")
-        every = 0
+    every = 0
+    if config.validation():
+        valid = _given(config)
     else:
         wanted = min(config.held_out, total // 20)
         every = total // wanted if wanted else 2
         if total == 1:
-            raise DataError(f"{config.training().source}: one pair only; give more lines")
+            raise DataError(f"{corpora[0].name}: one pair only; give more lines")
         valid = [pair for number, pair in enumerate(_cleaned(config, Counter())) if number % every == every // 2]
-    pairs = total - (len(valid) if every else 0)
-    if pairs <= 0:
-        raise DataError(f"{config.training().source}: no pair left to train on; give more lines or relax the cleaning")
-    return Split(pairs, valid, every, dict(counts), files)
+        sizes -= Counter(pair.corpus for pair in valid)
+    for place, corpus in enumerate(corpora):
+        if not sizes[place]:
+            raise DataError(f"{corpus.name}: no pair left to train on; give more lines or relax the cleaning")
+    names = {name: sizes[place] for place, name in enumerate(config.names)}
+    return Split(sizes.total(), valid, every, dict(counts), files, names)
+
+
+def _given(config: DataConfig) -> list[Pair]:
+    """The pairs of the validation files."""
+    found: list[Pair] = []
+    for files in config.validation():
+        pairs = list(clean(read_pairs(files, invalid=config.invalid), config.cleaning, Counter()))
+        if not pairs:
+            raise DataError(f"{files.name}: no pair left to validate on; check the files and the cleaning settings")
+        found += pairs
+    return found
 
 
 def prepare(
-    config: DataConfig, tokenizer: TokenizerConfig, folder: Path, *, longest: int, split: Split, report: Report
+    config: DataConfig,
+    tokenizer: TokenizerConfig,
+    folder: Path,
+    *,
+    longest: int,
+    split: Split,
+    report: Report,
+    tokenizers: tuple[Tokenizer, Tokenizer] | None = None,
 ) -> Prepared:
-    """Learn the tokenizers and build the token store in `folder`; one that is there and fits is taken as it is."""
-    source, target = learn_tokenizers(config, tokenizer, split, report)
+    """Learn the tokenizers and build the token store in `folder`; one that is there and fits is taken as it is.
+
+    Tokenizers that are given are used in place of learning any.
+    """
+    source, target = tokenizers or learn_tokenizers(config, tokenizer, split, report)
+    if missing := [tag for tag in config.every_tag() if tag not in source.tags]:
+        told = f"the tokenizer of the source knows no {', '.join(missing)}"
+        raise ConfigError(f"data: {told}; learn one in place of loading it, or leave the tags out")
     folder.mkdir(parents=True, exist_ok=True)
     key = _key(config, split, source, target, longest)
     counts: Counter[str] = Counter()
-    pairs = ((pair.source, pair.target) for pair in split.training(config, counts))
     store = open_store(folder / "store", key)
     if store is None:  # never built, or from other files or settings
         store = build_store(
             folder / "store",
-            pairs,
+            split.training(config, counts),
             source,
             target,
             key=key,
             longest=longest - 1,
             progress=lambda done: report("tokenizing", done, split.pairs),
         )
-    for path in config.training().paths:
-        if changed(path, split.files[str(path)]):
-            raise DataError(f"{path}: changed while it was read; start again when nothing writes to it")
-    if not len(store):
-        told = f"{store.dropped} are longer than {longest - 1} tokens, the others have the source of a validation pair"
-        raise DataError(f"{config.training().source}: no pair left to train on: {told}")
+    alignment = None
+    if config.alignment is not None:
+        alignment = open_alignment(folder / "alignment", key) or build_alignment(
+            folder / "alignment",
+            split.training(config, Counter()),
+            source,
+            target,
+            key=key,
+            longest=longest - 1,
+            progress=lambda done: report("aligning", done, split.pairs),
+        )
+        assert len(alignment) == len(store), "both leave out the same pairs"
+    if altered := _altered(config, split.files):
+        raise DataError(f"{altered}: changed while it was read; start again when nothing writes to it")
+    for place, corpus in enumerate(config.training()):
+        if place >= len(store.corpora) or not store.corpora[place]:
+            told = (
+                f"{store.dropped} are longer than {longest - 1} tokens, the others have the source of a validation pair"
+            )
+            raise DataError(f"{corpus.name}: no pair left to train on: {told}")
     _remember(folder, split, source, target, key)
-    return Prepared(source, target, store, replace(split, left_out=dict(counts) or split.left_out))
+    split = replace(split, left_out=dict(counts) or split.left_out)
+    return Prepared(source, target, store, split, config.mixture(store.corpora), alignment)
+
+
+def _altered(config: DataConfig, files: Mapping[str, Fingerprint]) -> str | None:
+    """A training file that is not what it was, or new, or gone."""
+    paths = {str(path): path for corpus in config.training() for path in corpus.paths}
+    for name, path in paths.items():
+        if name not in files or changed(path, files[name]):
+            return name
+    return next((name for name in files if name not in paths), None)
 
 
 def reopen(config: DataConfig, folder: Path) -> Prepared | None:
@@ -124,9 +181,8 @@ def reopen(config: DataConfig, folder: Path) -> Prepared | None:
     except (OSError, ValueError):
         return None
     files = {name: Fingerprint(**entry) for name, entry in memory["files"].items()}
-    for path in config.training().paths:
-        if str(path) not in files or changed(path, files[str(path)]):
-            raise DataError(f"{path}: changed since this run began; start a new run in another folder")
+    if altered := _altered(config, files):
+        raise DataError(f"{altered}: changed since this run began; start a new run in another folder")
     names = memory["tokenizers"]
     source = Tokenizer.load(folder / names[0])
     target = source if names[0] == names[1] else Tokenizer.load(folder / names[1])
@@ -134,8 +190,15 @@ def reopen(config: DataConfig, folder: Path) -> Prepared | None:
     if store is None:
         return None
     store.verify()
-    valid = [Pair(*pair) for pair in memory["valid"]]
-    return Prepared(source, target, store, Split(memory["pairs"], valid, memory["every"], memory["left_out"], files))
+    alignment = None if config.alignment is None else open_alignment(folder / "alignment", memory["key"])
+    if alignment is not None:
+        alignment.verify()
+    elif config.alignment is not None:
+        return None
+    valid = [Pair(*pair)._replace(tags=tuple(Pair(*pair).tags)) for pair in memory["valid"]]
+    counts = memory["left_out"], files, memory.get("corpora", {})
+    split = Split(memory["pairs"], valid, memory["every"], *counts)
+    return Prepared(source, target, store, split, config.mixture(store.corpora), alignment)
 
 
 def learn_tokenizers(
@@ -148,20 +211,22 @@ def learn_tokenizers(
             told = f"{loaded.size} tokens, tokenizer.vocabulary is {tokenizer.vocabulary}"
             raise ConfigError(f"{config.folder / tokenizer.file}: {told}; leave the setting out")
         return loaded, loaded
-    step = -(-split.pairs // SAMPLE)
-
-    def texts(*sides: int) -> Iterator[str]:
-        pairs = islice(split.training(config, Counter()), 0, None, step)
-        for done, pair in enumerate(pairs, start=1):
-            if done % 10_000 == 0:
-                report("learning the vocabulary", done * step, split.pairs)
-            for side in sides:
-                yield pair[side]  # type: ignore[misc]  # sides are 0 and 1, the texts
-
     if tokenizer.joint:
-        joint = Tokenizer.train(texts(0, 1), tokenizer)
+        joint = Tokenizer.train(vocabulary_texts(config, split, report, (0, 1)), tokenizer, config.every_tag())
         return joint, joint
-    return Tokenizer.train(texts(0), tokenizer), Tokenizer.train(texts(1), tokenizer)
+    source = Tokenizer.train(vocabulary_texts(config, split, report, (0,)), tokenizer, config.every_tag())
+    return source, Tokenizer.train(vocabulary_texts(config, split, report, (1,)), tokenizer)
+
+
+def vocabulary_texts(config: DataConfig, split: Split, report: Report, sides: tuple[int, ...]) -> Iterator[str]:
+    """The training texts of the sides (0 is source, 1 is target) that a vocabulary is learnt from."""
+    step = -(-split.pairs // SAMPLE)
+    pairs = islice(split.training(config, Counter()), 0, None, step)
+    for done, pair in enumerate(pairs, start=1):
+        if done % 10_000 == 0:
+            report("learning the vocabulary", done * step, split.pairs)
+        for side in sides:
+            yield pair[side]  # type: ignore[misc]  # sides are 0 and 1, the texts
 
 
 def overlap(config: DataConfig, prepared_from: Split) -> int:
@@ -173,13 +238,21 @@ def overlap(config: DataConfig, prepared_from: Split) -> int:
     return sum(hashed(pair.source) in tested for pair in prepared_from.training(config, Counter()))
 
 
-def _cleaned(config: DataConfig, counts: Counter[str]) -> Iterable[Pair]:
-    return clean(read_pairs(config.training(), invalid=config.invalid, counts=counts), config.cleaning, counts)
+def _cleaned(config: DataConfig, counts: Counter[str]) -> Iterator[Pair]:
+    pairs = (
+        pair
+        for place, files in enumerate(config.training())
+        for pair in read_pairs(files, invalid=config.invalid, counts=counts, corpus=place)
+    )
+    return clean(pairs, config.cleaning, counts)
 
 
 def _key(config: DataConfig, split: Split, source: Tokenizer, target: Tokenizer, longest: int) -> dict[str, Any]:
     return {
         "files": {name: print_.sha256 for name, print_ in split.files.items()},
+        "corpora": [[list(map(str, files.paths)), *files.tags] for files in config.training()],
+        "columns": config.columns,
+        "fields": config.fields,
         "cleaning": config.cleaning.model_dump(mode="json"),
         "every": split.every,
         "valid": hashed(*(pair.source for pair in split.valid)),

@@ -105,6 +105,8 @@ class Report:
     worst: tuple[Outlier, ...]
     not_utf8: int
     overlap: Overlap | None
+    shards: dict[str, int]
+    """How many lines come before each source file: line numbers run on from one to the next."""
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain JSON values, the warnings included."""
@@ -114,32 +116,38 @@ class Report:
         """The report for people."""
         told = [f"pairs: {self.pairs:,}"]
         for name, side in (("source", self.source), ("target", self.target)):
-            told += [f"{name}: {line}" for line in _side_lines(side)]
+            told += [f"{name}: {line}" for line in _side_lines(side, self.place)]
         told.append(f"repeated pairs: {self.repeated:,}; target is a copy of the source: {self.copied:,}")
-        told.append(f"length outliers: {self.outliers:,}" + "".join(f"; {_outlier(pair)}" for pair in self.worst))
+        told.append(f"length outliers: {self.outliers:,}" + "".join(f"; {self._outlier(pair)}" for pair in self.worst))
         if self.overlap:
             test = self.overlap
             told.append(f"test set: {test.sources:,} of {test.tested:,} sources and {test.pairs:,} pairs are here too")
         return told + [f"warning: {warning}" for warning in self.warnings()]
+
+    def place(self, line: int) -> str:
+        """A line by its number, or by its file and number there where there are several files."""
+        if len(self.shards) == 1:
+            return f"line {line}"
+        name, before = [entry for entry in self.shards.items() if entry[1] < line][-1]
+        return f"line {line - before} of {name}"
+
+    def _outlier(self, pair: Outlier) -> str:
+        return f"{self.place(pair.line)} ({pair.source_characters:,} to {pair.target_characters:,} characters)"
 
     def warnings(self) -> list[str]:
         """What to look at, the worst first; nothing where all is well."""
         return [warning for warning, applies in _warnings(self) if applies]
 
 
-def _side_lines(side: Side) -> Iterator[str]:
+def _side_lines(side: Side, place: Callable[[int], str]) -> Iterator[str]:
     for unit, lengths in (("words", side.words), ("characters", side.characters)):
         spread = f"mean {lengths.mean:.1f}, median {lengths.median:g}, 95 % up to {lengths.percentile_95:g}"
-        yield f"{unit}: {spread}, longest {lengths.longest:,} (line {lengths.longest_line})"
+        yield f"{unit}: {spread}, longest {lengths.longest:,} ({place(lengths.longest_line)})"
     yield f"empty: {side.empty:,}; white space only: {side.blank:,}; repeated: {side.repeated:,}"
     if side.not_composed or side.symbols:
         yield f"lines not in NFC: {side.not_composed:,}; lines with symbols like <s>: {side.symbols:,}"
     for odd in side.odd:
-        yield f"{odd.kind}: {odd.lines:,} lines, first in line {odd.first_line}"
-
-
-def _outlier(pair: Outlier) -> str:
-    return f"line {pair.line} ({pair.source_characters:,} to {pair.target_characters:,} characters)"
+        yield f"{odd.kind}: {odd.lines:,} lines, first in {place(odd.first_line)}"
 
 
 def _warnings(report: Report) -> Iterator[tuple[str, bool]]:
@@ -158,10 +166,11 @@ def _warnings(report: Report) -> Iterator[tuple[str, bool]]:
     yield f"{told}; a model learns to copy from few of them", report.copied > total / 50
     for name, side in (("source", report.source), ("target", report.target)):
         for odd in side.odd:
-            told = f"{odd.lines:,} {name} lines hold {odd.kind}, first line {odd.first_line}"
+            told = f"{odd.lines:,} {name} lines hold {odd.kind}, first {report.place(odd.first_line)}"
             yield told + ("; the text was damaged before it came here" if odd.kind == DAMAGED else ""), True
     told = f"{report.outliers:,} pairs are oddly unequal in length ({report.outliers / total:.1%})"
-    yield f"{told}; are the files aligned? See line {report.worst[0].line if report.worst else 0}", report.outliers > 0
+    worst = report.place(report.worst[0].line) if report.worst else ""
+    yield f"{told}; are the files aligned? See {worst}", report.outliers > 0
     told = f"{report.repeated:,} pairs are repeated ({report.repeated / total:.1%})"
     yield f"{told}; they weigh double: cleaning can leave them out", report.repeated > total / 20
     composed = sum(side.not_composed for side in sides)
@@ -181,8 +190,8 @@ def survey(files: Files, test: Files | None = None, *, progress: Callable[[int],
     counts: Counter[str] = Counter()
     source, target = _Tally(), _Tally()
     lines, hashes = array("Q"), array("Q")
-    copied = 0
-    for pair in read_pairs(files, invalid="skip", counts=counts):
+    copied, starts = 0, list[int]()
+    for pair in read_pairs(files, invalid="skip", counts=counts, starts=starts):
         source.add(pair.source, pair.line)
         target.add(pair.target, pair.line)
         lines.append(pair.line)
@@ -201,6 +210,7 @@ def survey(files: Files, test: Files | None = None, *, progress: Callable[[int],
         worst=worst,
         not_utf8=counts[NOT_UTF8],
         overlap=_overlap(test, source.hashes, hashes) if test else None,
+        shards={str(shard.source): start for shard, start in zip(files.shards, starts, strict=True)},
     )
 
 

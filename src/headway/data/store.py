@@ -7,16 +7,18 @@ import mmap
 import os
 import shutil
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.data.pairs import Pair
 from headway.data.tokenizer import Tokenizer
 from headway.errors import FolderError, HeadwayError
 from headway.folders import sha256, sync
@@ -42,6 +44,8 @@ class TokenStore:
         self._descriptors: dict[str, int] = {}
         self.dropped: int = manifest["dropped"]
         """Pairs left out because one side was longer than the limit."""
+        self.corpora: tuple[int, ...] = tuple(manifest.get("corpora", (manifest["pairs"],)))
+        """Pairs of every corpus; they stand one after the other."""
 
     def __len__(self) -> int:
         return int(self.manifest["pairs"])
@@ -152,7 +156,7 @@ def open_store(folder: Path, key: Mapping[str, Any]) -> TokenStore | None:
 
 def build_store(
     folder: Path,
-    pairs: Iterable[tuple[str, str]],
+    pairs: Iterable[Pair | tuple[str, str]],
     source: Tokenizer,
     target: Tokenizer,
     *,
@@ -162,6 +166,7 @@ def build_store(
 ) -> TokenStore:
     """Tokenise `pairs` into `folder`, which appears complete or not at all; an older store there is replaced.
 
+    Each source stands after its tags. Pairs must come corpus by corpus.
     Pairs with a side of more than `longest` tokens are dropped and counted. `progress` hears how many pairs were read.
     Memory does not grow with the corpus.
     """
@@ -233,33 +238,40 @@ class _Writer:
 
 def _fill(
     folder: Path,
-    pairs: Iterable[tuple[str, str]],
+    pairs: Iterable[Pair | tuple[str, str]],
     tokenizers: tuple[Tokenizer, Tokenizer],
     longest: int | None,
     progress: Callable[[int], None] | None,
 ) -> dict[str, Any]:
-    read = kept = 0
+    read = 0
+    kept: Counter[int] = Counter()
     with ExitStack() as stack:
         writers = [_Writer(folder, side, each.size, stack) for side, each in zip(SIDES, tokenizers, strict=True)]
         for chunk in _chunks(pairs):
-            encoded = [each.encode(texts) for each, texts in zip(tokenizers, zip(*chunk, strict=True), strict=True)]
+            encoded = _encoded(chunk, tokenizers)
             read += len(chunk)
-            if longest is not None:
-                both = [pair for pair in zip(*encoded, strict=True) if max(map(len, pair)) <= longest]
-                encoded = [[pair[side] for pair in both] for side in (0, 1)]
-            kept += len(encoded[0])
+            short = [longest is None or max(map(len, pair)) <= longest for pair in zip(*encoded, strict=True)]
+            kept.update(pair.corpus for pair in compress(chunk, short))
             for writer, sentences in zip(writers, encoded, strict=True):
-                writer.add(sentences)
+                writer.add(list(compress(sentences, short)))
             if progress is not None:
                 progress(read)
         files = writers[0].finish() | writers[1].finish()
-    counts = {"pairs": kept, "dropped": read - kept, "tokens": [writer.count for writer in writers]}
+    counts = {"pairs": kept.total(), "dropped": read - kept.total(), "tokens": [writer.count for writer in writers]}
+    corpora = [kept[corpus] for corpus in range(max(kept, default=0) + 1)]
     vocabulary = {side: each.size for side, each in zip(SIDES, tokenizers, strict=True)}
-    return {"format": FORMAT, **counts, "vocabulary": vocabulary, "files": files}
+    return {"format": FORMAT, **counts, "corpora": corpora, "vocabulary": vocabulary, "files": files}
 
 
-def _chunks(pairs: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    iterator = iter(pairs)
+def _encoded(chunk: list[Pair], tokenizers: tuple[Tokenizer, Tokenizer]) -> tuple[list[list[int]], list[list[int]]]:
+    source, target = tokenizers
+    sources = source.encode([pair.source for pair in chunk])
+    tagged = [source.tagged(pair.tags) + ids for pair, ids in zip(chunk, sources, strict=True)]
+    return tagged, target.encode([pair.target for pair in chunk])
+
+
+def _chunks(pairs: Iterable[Pair | tuple[str, str]]) -> Iterator[list[Pair]]:
+    iterator = (Pair(*pair) for pair in pairs)
     while chunk := list(islice(iterator, _CHUNK)):
         yield chunk
 

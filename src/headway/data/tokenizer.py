@@ -15,13 +15,18 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from headway.config import Settings
 from headway.errors import ConfigError, DataError
+from headway.folders import write_bytes
 
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 """The symbols of a tokenizer we train; their places are their ids."""
 
+TAG = "<tag:{}>"
+"""How the symbol of a tag is written in a vocabulary."""
+
 LARGEST_FILE = 64 * 2**20
 """More bytes than any vocabulary needs; a larger file is refused before it is parsed."""
 
+_TAGGED = re.compile(re.escape(TAG).replace(r"\{\}", "(.+)"))
 _NAMES = {
     "padding": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>"),
     "start": ("<s>", "[CLS]", "<bos>", "[BOS]", "<|begin_of_text|>", "<|startoftext|>"),
@@ -51,19 +56,21 @@ class Tokenizer(ABC):
     file_name: ClassVar[str]
     """What the saved file is called in a model folder."""
 
-    def __init__(self, size: int, specials: dict[str, int]) -> None:
+    def __init__(self, size: int, specials: dict[str, int], tags: dict[str, int] | None = None) -> None:
         self.size = size
+        self.tags = tags or {}
+        """Symbols that may stand before a source, by name."""
         self.padding = specials["padding"]
         self.start = specials["start"]
         self.end = specials["end"]
         self.unknown = specials["unknown"]
-        self._controls = frozenset((self.padding, self.start, self.end)) - {self.unknown}
+        self._controls = frozenset((self.padding, self.start, self.end, *self.tags.values())) - {self.unknown}
         self._silent = self._controls | {self.unknown}
 
     @staticmethod
-    def train(texts: Iterable[str], config: TokenizerConfig) -> "JsonTokenizer":
-        """Learn a vocabulary; the same texts give the same tokenizer, whatever the number of threads."""
-        return JsonTokenizer(_trained(texts, config))
+    def train(texts: Iterable[str], config: TokenizerConfig, tags: Sequence[str] = ()) -> "JsonTokenizer":
+        """Learn a vocabulary with these tags; the same texts give the same one, whatever the number of threads."""
+        return JsonTokenizer(_trained(texts, config, [*SPECIALS, *map(TAG.format, tags)]))
 
     @staticmethod
     def load(path: Path) -> "Tokenizer":
@@ -84,6 +91,14 @@ class Tokenizer(ABC):
                 encoded[place] = [self.unknown if token in self._controls else token for token in ids]
         return encoded
 
+    def tagged(self, tags: Iterable[str]) -> list[int]:
+        """The ids of tags; one that is not known is a `ConfigError`."""
+        for tag in tags:
+            if tag not in self.tags:
+                known = f"it knows {', '.join(self.tags)}" if self.tags else "it knows none"
+                raise ConfigError(f"tag {tag!r}: not a tag of this tokenizer; {known}")
+        return [self.tags[tag] for tag in tags]
+
     def decode(self, ids: Iterable[SupportsInt]) -> str:
         """The text of the ids; control symbols and unknowns are skipped."""
         with _blamed("tokenizer: cannot decode"):
@@ -91,7 +106,7 @@ class Tokenizer(ABC):
 
     def save(self, path: Path) -> None:
         """Write what `load` reads."""
-        path.write_bytes(self.to_bytes())
+        write_bytes(path, self.to_bytes())
 
     def fingerprint(self) -> str:
         """The sha256 of the saved file: equal for tokenizers that encode alike."""
@@ -100,6 +115,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def pieces(self, text: str) -> list[tuple[int, str]]:
         """Every id with the stretch of `text` it stands for; part of a character shows as its bytes, as in `‹F0›`."""
+
+    @abstractmethod
+    def spelling(self, token: int) -> str:
+        """What one id spells, with the blank a word begins with where the vocabulary keeps it."""
 
     @abstractmethod
     def words(self) -> dict[str, int]:
@@ -138,7 +157,10 @@ class JsonTokenizer(Tokenizer):
             raise DataError(
                 f"{where}: no symbol for {'; '.join(missing)}; add it to the vocabulary or train a tokenizer"
             )
-        super().__init__(size, {role: ids[0] for role, ids in found.items()})
+        added = ((token.content, place) for place, token in backend.get_added_tokens_decoder().items() if token.special)
+        matched = ((_TAGGED.fullmatch(content), place) for content, place in added)
+        tags = {match[1]: place for match, place in matched if match}
+        super().__init__(size, {role: ids[0] for role, ids in found.items()}, tags)
         self.backend = backend
         self.byte_level = "ByteLevel" in json.dumps(json.loads(backend.to_str())["decoder"])
         self._prepends = backend.normalizer is not None and backend.normalizer.normalize_str("x") == " x"
@@ -156,6 +178,11 @@ class JsonTokenizer(Tokenizer):
             result.append((self.unknown if token in self._controls else token, shown))
             before = max(before, end)
         return result
+
+    def spelling(self, token: int) -> str:
+        """See `Tokenizer.spelling`."""
+        spelled = self._spelled(self.backend.id_to_token(token) or "")
+        return spelled if self.byte_level else spelled.replace("▁", " ")
 
     def words(self) -> dict[str, int]:
         """See `Tokenizer.words`."""
@@ -211,6 +238,10 @@ class SentencePieceTokenizer(Tokenizer):
         shown = self.processor.encode(text, out_type=str)
         return [(token, piece.replace("▁", " ")) for token, piece in zip(self._encode([text])[0], shown, strict=True)]
 
+    def spelling(self, token: int) -> str:
+        """See `Tokenizer.spelling`."""
+        return str(self.processor.id_to_piece(token)).replace("▁", " ")
+
     def words(self) -> dict[str, int]:
         """See `Tokenizer.words`."""
         pieces = enumerate(map(self.processor.id_to_piece, range(self.size)))
@@ -228,8 +259,8 @@ class SentencePieceTokenizer(Tokenizer):
         return str(self.processor.decode(ids))
 
 
-def _trained(texts: Iterable[str], config: TokenizerConfig) -> Any:
-    common: dict[str, Any] = {"special_tokens": list(SPECIALS), "show_progress": False}
+def _trained(texts: Iterable[str], config: TokenizerConfig, specials: list[str]) -> Any:
+    common: dict[str, Any] = {"special_tokens": specials, "show_progress": False}
     if config.vocabulary is not None:
         common["vocab_size"] = config.vocabulary
     if config.kind == "bpe":
@@ -240,17 +271,18 @@ def _trained(texts: Iterable[str], config: TokenizerConfig) -> Any:
         backend.decoder = decoders.Fuse()
     else:
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        texts = _without_specials(texts)
+        texts = _without_specials(texts, specials)
     common.setdefault("vocab_size", 2**31 - 1)  # the library would stop at 30,000
     backend.train_from_iterator(_checked(texts), trainers.WordLevelTrainer(min_frequency=1, **common))
     return backend
 
 
 def _trained_bpe(texts: Iterable[str], config: TokenizerConfig, common: dict[str, Any]) -> Any:
-    smallest = 256 + len(SPECIALS)
+    specials = len(common["special_tokens"])
+    smallest = 256 + specials
     if config.vocabulary is None or config.vocabulary < smallest:
         raise ConfigError(
-            f"tokenizer.vocabulary: {config.vocabulary} cannot hold the 256 bytes and {len(SPECIALS)} special symbols; "
+            f"tokenizer.vocabulary: {config.vocabulary} cannot hold the 256 bytes and {specials} special symbols; "
             f"set at least {smallest}"
         )
     backend = tokenizers.Tokenizer(models.BPE())
@@ -264,9 +296,9 @@ def _trained_bpe(texts: Iterable[str], config: TokenizerConfig, common: dict[str
     return backend
 
 
-def _without_specials(texts: Iterable[str]) -> Iterator[str]:
+def _without_specials(texts: Iterable[str], specials: Sequence[str]) -> Iterator[str]:
     """Take words that spell a special symbol out, lest the trainer give the symbol a second id."""
-    spelled = re.compile(r"(?<!\S)(?:" + "|".join(map(re.escape, SPECIALS)) + r")(?!\S)")
+    spelled = re.compile(r"(?<!\S)(?:" + "|".join(map(re.escape, specials)) + r")(?!\S)")
     return (spelled.sub("", text) for text in texts)
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 import threading
 import time
 
@@ -92,6 +93,29 @@ def test_batches_go_on_from_a_position(store, plan, tokenizers, start):
     assert len(made) == len(positions)
     for position, batch in zip(positions, made, strict=True):
         same(batch, collate(store, plan[position], *tokenizers, plan.layout))
+
+
+@pytest.mark.parametrize("start", [0, 1, 3, 10**6])
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_ranks_divide_the_batches_and_get_equally_many(store, plan, tokenizers, start, world):
+    ranks = [list(batches(store, plan, *tokenizers, start=start, rank=rank, world=world)) for rank in range(world)]
+    assert {len(made) for made in ranks} == {-(-max(0, len(plan) - start) // world)}
+    for group, together in enumerate(zip(*ranks, strict=True)):
+        first = start + group * world
+        for rank, batch in enumerate(together):
+            own = first + rank < len(plan)
+            wanted = collate(store, plan[first + rank if own else first], *tokenizers, plan.layout)
+            same(batch, wanted if own else dataclasses.replace(wanted, units=0))
+
+
+def test_a_rank_reads_only_its_own_batches(store, plan, tokenizers, monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        module, "collate", lambda _, pairs, *rest: read.append(pairs.tolist()) or collate(_, pairs, *rest)
+    )
+    list(batches(store, plan, *tokenizers, rank=1, world=3))
+    positions = range(0, len(plan), 3)
+    assert read == [plan[first + 1 if first + 1 < len(plan) else first].tolist() for first in positions]
 
 
 def test_giving_pages_back_on_the_way_changes_nothing(store, plan, tokenizers, monkeypatch):
