@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from jaxtyping import Float, Int
+from torch import Tensor
+
 from headway.data.batches import Batch
 from headway.models.catalog import Model
 from headway.objectives.loss import Loss
@@ -14,11 +17,23 @@ class LabelSmoothedLikelihood:
 
     smoothing: float = 0.0
 
-    def __call__(self, model: Model, batch: Batch) -> Loss:
+    def __call__(self, model: Model, batch: Batch, step: int = 0) -> Loss:  # noqa: ARG002  # the same at every step
         """The loss of all target tokens of the batch; padding cells never enter."""
-        states, labels = model(batch.source, batch.target).flatten(0, -2), batch.labels.flatten()
-        if not batch.target.full:
-            cells = batch.target.present.flatten().nonzero()[:, 0]
-            states, labels = states.index_select(0, cells), labels.index_select(0, cells)
+        return self.of(model, model(batch.source, batch.target), batch)
+
+    def of(self, model: Model, states: Float[Tensor, "*batch time dim"], batch: Batch) -> Loss:
+        """The loss of target states that the model has already made of the batch."""
+        states, labels = counted(states, batch)
         total, surprise = smoothed_cross_entropy(states, model.output.weight, model.output.bias, labels, self.smoothing)
         return Loss(total, batch.units, surprise)
+
+
+def counted(
+    states: Float[Tensor, "*batch time dim"], batch: Batch
+) -> tuple[Float[Tensor, "tokens dim"], Int[Tensor, " tokens"]]:
+    """The states and labels of a batch without its padding cells."""
+    states, labels = states.flatten(0, -2), batch.labels.flatten()
+    if batch.target.full:
+        return states, labels
+    cells = batch.target.present.flatten().nonzero()[:, 0]
+    return states.index_select(0, cells), labels.index_select(0, cells)
