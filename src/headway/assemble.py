@@ -1,15 +1,17 @@
 """The composition root: from a recipe to everything wired; the only file that knows everything."""
 
+import copy
 import os
 import shutil
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
 
-import headway
 from headway.allocator import keep_freed_memory
 from headway.config import read_toml, validated, write_toml
 from headway.data.feed import Feed
@@ -17,16 +19,30 @@ from headway.data.preparation import Prepared, divide, overlap, prepare, reopen
 from headway.data.tokenizer import Tokenizer
 from headway.data.vectors import read_vectors
 from headway.errors import ConfigError, FolderError, UserError
-from headway.folders import locked, read_manifest, write_text
+from headway.finish import finish
+from headway.folders import locked, write_text
 from headway.models.catalog import CATALOG, Model, ModelConfig
 from headway.nn.embedding import Embedding
-from headway.objectives import LabelSmoothedLikelihood
+from headway.objectives import (
+    ConsistentLikelihood,
+    GuidedLikelihood,
+    LabelSmoothedLikelihood,
+    Objective,
+    ScheduledSampling,
+    check_guidance,
+)
 from headway.recipe import MAY_CHANGE, Recipe, choose, differences
-from headway.training.checkpoint import Checkpoints, load_parameters
-from headway.training.journal import Journal
+from headway.start import open_start
+from headway.training.average import MovingAverage
+from headway.training.checkpoint import Checkpoints
+from headway.training.config import TrainingConfig
+from headway.training.journal import Journal, Unwritten
+from headway.training.memory import Probe, largest_budget
+from headway.training.optimiser import Optimiser, freeze
+from headway.training.parallel import Parallel, joined, own_device, restarted
 from headway.training.progress import Progress
-from headway.training.trainer import Trainer, Update, Validation
-from headway.translator import Translator
+from headway.training.signals import Stopper
+from headway.training.trainer import Pass, Trainer, Update
 from headway.validation import Validator, validation_batches
 
 
@@ -47,78 +63,177 @@ class Screen(Protocol):
         ...
 
 
+class Silent:
+    """The screen of a process that leaves speaking to the first one."""
+
+    def say(self, line: str) -> None:
+        """Show nothing."""
+
+    def working(self, what: str, done: int, total: int | None) -> None:
+        """Show nothing."""
+
+    def updated(self, update: Update) -> None:
+        """Show nothing."""
+
+
+AGAIN = "give the same command again"
+"""What to do when nothing was begun yet."""
+SAMPLING_RAMP = 100_000
+"""Updates scheduled sampling reckons with where their number is not known."""
+
+
 def choose_device(name: str | None) -> torch.device:
     """The device by name, or the best there is."""
     if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return own_device(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         device = torch.device(name)
     except RuntimeError:
         device = torch.device("meta")
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"--device {name}: no such kind of device; use cpu, cuda or cuda:N")
+    device = own_device(device)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"--device {name}: PyTorch sees {torch.cuda.device_count()} GPUs here; use --device cpu")
     return device
 
 
 def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, resume: bool = False) -> Path:
-    """Train in the run folder `out` and return the model folder; a mistake of the user's leaves nothing behind."""
+    """Train in the run folder `out` and return the model folder; a mistake of the user's leaves nothing behind.
+
+    Where torchrun has started several processes, all of them call this and train one model.
+    """
+    _make_deterministic(recipe.training)
+    with Stopper() as stopper, joined(device, sharded=recipe.training.sharded) as parallel:
+        stopper.hasty = AGAIN  # there is nothing to save yet
+        screen = screen if parallel.first else Silent()
+        begun = resume or (restarted() and (out / "config.toml").exists())
+        with _held(out) if parallel.first else nullcontext() as before:
+            with _undone(before) if before and not begun else nullcontext():
+                if not begun:
+                    parallel.in_turn(lambda: _begin(recipe, out, device, screen, parallel.world))
+                stopper.hasty = "go on with --resume"
+                recipe, prepared = _resumed(recipe, out, device)
+                trainer = trainer_of(recipe, prepared, out, device, screen, parallel, stopper)
+            with trainer.journal:
+                screen.say(f"training on {device}: {_described(trainer.model, prepared, recipe, parallel)}")
+                stopper.hasty = ""
+                reason = trainer.fit()
+                screen.say(f"training ends: {reason}")
+                parallel.in_turn(lambda: finish(trainer, prepared, recipe, out, screen.say))
+    return out / "best"
+
+
+def begin(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, processes: int = 1) -> None:
+    """Prepare a run in `out`, so that so many other processes can resume it at step 0."""
+    with Stopper() as stopper, _held(out) as before, _undone(before):
+        stopper.hasty = AGAIN
+        _begin(recipe, out, device, screen, processes)
+
+
+def _make_deterministic(training: TrainingConfig) -> None:
+    if training.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the GPU is first used
+        torch.use_deterministic_algorithms(True)
+
+
+@dataclass(frozen=True)
+class _Before:
+    """A run folder as it was before a run began there."""
+
+    out: Path
+    missing: list[Path]
+    """It and its parents, as far as they had to be made, innermost first."""
+    held: set[Path]
+
+
+@contextmanager
+def _held(out: Path) -> Iterator[_Before]:
+    """Hold the run folder, and remember what it was."""
     missing = [path for path in (out, *out.parents) if not path.exists()]
     with locked(out):
-        before = set(out.iterdir())
-        try:
-            recipe, prepared = _resumed(recipe, out, device) if resume else _begun(recipe, out, device, screen)
-            trainer = _trainer(recipe, prepared, out, device, screen, resume=resume)
-        except UserError:
-            if not resume:
-                _remove(out, before, missing)
-            raise
-        with trainer.journal:
-            screen.say(f"training on {device}: {_described(trainer.model, prepared, recipe)}")
-            reason = trainer.fit()
-            screen.say(f"training ends: {reason}")
-            return _finished(trainer, prepared, recipe, out, screen)
+        yield _Before(out, missing, set(out.iterdir()))
 
 
-def _remove(out: Path, before: set[Path], missing: list[Path]) -> None:
-    """Remove what a refused run has written and the folders made for it, but never what was there or others put there.
+@contextmanager
+def _undone(before: _Before) -> Iterator[None]:
+    """Where the user made a mistake, remove what was written, but never what was there or others put there."""
+    try:
+        yield
+    except UserError:
+        for path in set(before.out.iterdir()) - before.held:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        if before.held == {before.out / "lock"}:
+            (before.out / "lock").unlink()
+        with suppress(OSError):  # not empty
+            for folder in before.missing:
+                folder.rmdir()
+        raise
 
-    Called while the lock is held.
-    """
-    for path in set(out.iterdir()) - before:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    if before == {out / "lock"}:
-        (out / "lock").unlink()
-    with suppress(OSError):  # not empty
-        for folder in missing:
-            folder.rmdir()
 
-
-def _begun(recipe: Recipe, out: Path, device: torch.device, screen: Screen) -> tuple[Recipe, Prepared]:
+def _begin(recipe: Recipe, out: Path, device: torch.device, screen: Screen, processes: int) -> None:
+    """Prepare the data, make every open choice and write both down; the run then only has to be resumed."""
     if (out / "config.toml").exists():
         raise FolderError(f"{out}: already holds a run; go on with --resume, or choose another --out")
+    start = open_start(recipe.start) if recipe.start is not None else None
+    if start is not None:
+        kept = {"model": start.model_config(recipe.model), "tokenizer": start.tokenizer_config(recipe.tokenizer)}
+        recipe = recipe.model_copy(update=kept)
     split = divide(recipe.data, screen.working)
     recipe = choose(recipe, split.pairs, device)
-    assert recipe.model is not None  # chosen just now
+    assert recipe.model is not None and recipe.training.layout is not None  # chosen just now
+    check_guidance(recipe.training.guided_alignment, recipe.data, recipe.tokenizer, recipe.training.layout)
     prepared = prepare(
-        recipe.data, recipe.tokenizer, out / "data", longest=recipe.model.longest, split=split, report=screen.working
+        recipe.data,
+        recipe.tokenizer,
+        out / "data",
+        longest=recipe.model.longest,
+        split=split,
+        report=screen.working,
+        tokenizers=start.tokenizers(recipe.data, split, screen.working) if start is not None else None,
     )
     long = {f"over {recipe.model.longest - 1} tokens": prepared.store.dropped}
     left = "".join(f", {n} left out ({why})" for why, n in (prepared.split.left_out | long).items() if n)
     screen.say(f"{len(prepared.store)} training pairs, {len(split.valid)} for validation{left}")
+    if len(prepared.store.corpora) > 1:
+        sizes = zip(recipe.data.names, prepared.store.corpora, strict=True)
+        screen.say("; ".join(f"{pairs} pairs of {name}" for name, pairs in sizes))
     common = overlap(recipe.data, split)
     if common:
         screen.say(f"warning: the sources of {common} training pairs stand in {recipe.data.test_source} too")
-    epoch = len(feed_of(recipe, prepared, out).plan(0)) // recipe.training.accumulate
+    with torch.device("meta"):
+        freeze(
+            build_model(recipe, prepared), recipe.training.freeze
+        )  # what is wrong with them is said before hours pass
+    if recipe.training.batch_tokens == "auto":
+        recipe = _changed(recipe, batch_tokens=_largest_budget(recipe, prepared, device, screen))
+    epoch = len(feed_of(recipe, prepared, out).plan(0)) // (recipe.training.accumulate * processes)
     if recipe.training.validate_every is None and recipe.training.time is None:
-        training = recipe.training.model_copy(update={"validate_every": max(100, min(epoch, 5000))})
-        recipe = recipe.model_copy(update={"training": training})
+        recipe = _changed(recipe, validate_every=max(100, min(epoch, 5000)))
     write_text(out / "config.toml", write_toml(recipe))
-    return recipe, prepared
+
+
+def _changed(recipe: Recipe, **training: object) -> Recipe:
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update=training)})
+
+
+def _largest_budget(recipe: Recipe, prepared: Prepared, device: torch.device, screen: Screen) -> int:
+    """What `batch_tokens = "auto"` stands for: as large as memory allows, but no fewer than 100 batches an epoch."""
+    screen.working("looking for the largest batch", 0, None)
+    training, store = recipe.training, prepared.store
+    model = build_model(recipe, prepared).to(device)
+    freeze(model, training.freeze)
+    forward, optimiser = Pass(model, objective_of(training)), optimiser_of(training, model)
+    longest = 1 + max(int(lengths.max()) for lengths in (store.source_lengths, store.target_lengths))
+    arithmetic = partial(torch.autocast, device.type, torch.bfloat16, enabled=training.precision == "bf16")
+    probe = Probe(forward, optimiser, arithmetic, device, longest, packed=training.layout == "packed")
+    tokens = max(store.manifest["tokens"]) + len(store)
+    found = largest_budget(probe, smallest=longest, most=max(longest, tokens // 100), room=probe.room)
+    screen.say(f"batch_tokens auto: {found}")
+    return found
 
 
 def stored_recipe(out: Path) -> Recipe:
@@ -143,41 +258,59 @@ def _resumed(recipe: Recipe, out: Path, device: torch.device) -> tuple[Recipe, P
 
 def _completed(recipe: Recipe, stored: Recipe) -> Recipe:
     """The recipe with what it leaves open taken from the stored one."""
-    groups = {name: getattr(stored, name) for name in Recipe.model_fields}
-    given = recipe.model_dump(exclude_none=True)
+    given = recipe.model_dump(exclude_unset=True, exclude_none=True)
+    if given.get("training", {}).get("batch_tokens") == "auto":
+        del given["training"]["batch_tokens"]  # it was found when the run began
+    tree = stored.model_dump(exclude_none=True)
     return Recipe.model_validate(
-        {name: {**group.model_dump(), **given.get(name, {})} for name, group in groups.items()}
+        {name: {**tree.get(name, {}), **given.get(name, {})} for name in tree.keys() | given.keys()}
     )
 
 
-def _trainer(
-    recipe: Recipe, prepared: Prepared, out: Path, device: torch.device, screen: Screen, *, resume: bool
+def trainer_of(
+    recipe: Recipe,
+    prepared: Prepared,
+    out: Path,
+    device: torch.device,
+    screen: Screen,
+    parallel: Parallel,
+    stopper: Stopper,
 ) -> Trainer:
-    torch.manual_seed(recipe.training.seed)
-    model = build_model(recipe, prepared)
-    keep_freed_memory()
+    """Everything a begun run needs, wired, at its latest checkpoint."""
     training = recipe.training
-    facts = {"kind": "checkpoint", "data": prepared.store.manifest["key"]["tokenizers"]}
-    checkpoints = Checkpoints(out / "checkpoints", facts)
-    optimiser = torch.optim.Adam(
-        model.to(device).parameters(), lr=0.0, betas=(training.beta1, training.beta2), eps=1e-9, fused=True
-    )
-    planned = training.steps if training.time is None else None
-    progress = Progress(steps=planned, time=training.time)
-    found = checkpoints.latest(screen.say) if resume else None
-    if found is None:
-        _start_from_vectors(model, recipe, prepared, screen)
-    else:
-        progress = checkpoints.load(found, model, optimiser)
-        if training.time is None or training.time != progress.time:
-            progress = replace(progress, steps=planned, time=training.time)
-        screen.say(f"resuming at step {progress.step}")
+    torch.manual_seed(training.seed)
+    model = build_model(recipe, prepared)
     assert recipe.model is not None  # chosen before
+    facts = {
+        "kind": "checkpoint",
+        "data": prepared.store.manifest["key"]["tokenizers"],
+        "seed": training.seed,
+        "model": recipe.model.model_dump(mode="json", exclude_defaults=True),
+    }
+    checkpoints = Checkpoints(out / "checkpoints", facts)
+    latest = checkpoints.latest(screen.say) if parallel.first else None
+    found = int(parallel.exchange(-1 if latest is None else latest)[0][0])
+    if found < 0:
+        _start(model, recipe, prepared, screen)
+    if parallel.rank:  # the model began alike everywhere; from here on every process draws for itself
+        torch.manual_seed((training.seed << 16) + parallel.rank)
+    freeze(model, training.freeze)
+    keep_freed_memory()
+    copied = training.ema > 0.0 or (parallel.sharded and parallel.world > 1)
+    judged = copy.deepcopy(model).to(device) if copied else None
+    forward = parallel.distributed(Pass(model.to(device), objective_of(training)), model)
+    optimiser = optimiser_of(training, model)
+    average = MovingAverage(model, training.ema) if training.ema else None
+    progress = Progress(steps=_planned(training), time=training.time, world=parallel.world)
+    if found >= 0:
+        progress = _restored(checkpoints.load(found, model, optimiser, average, parallel), training, parallel, screen)
     return Trainer(
         config=training,
         model=model,
+        forward=forward,
+        judged=judged,
         optimiser=optimiser,
-        objective=LabelSmoothedLikelihood(training.label_smoothing),
+        average=average,
         feed=feed_of(recipe, prepared, out),
         validate=Validator(
             source=prepared.source,
@@ -189,11 +322,54 @@ def _trainer(
             samples=training.samples,
         ),
         checkpoints=checkpoints,
-        journal=Journal(out, screen.say, resumed_at=progress.step if resume else None),
+        journal=Journal(out, screen.say, begins_at=progress.step) if parallel.first else Unwritten(),
         on_update=screen.updated,
         device=device,
+        parallel=parallel,
+        stopper=stopper,
         progress=progress,
     )
+
+
+def _planned(training: TrainingConfig) -> int | None:
+    return training.steps if training.time is None else None
+
+
+def _restored(progress: Progress, training: TrainingConfig, parallel: Parallel, screen: Screen) -> Progress:
+    """The progress of a checkpoint under the settings and the number of processes of now."""
+    if training.time is None or training.time != progress.time:
+        progress = replace(progress, steps=_planned(training), time=training.time)
+    screen.say(f"resuming at step {progress.step}")
+    if progress.world != parallel.world:
+        told = f"{parallel.world} processes instead of {progress.world}: batches, dropout and sums differ from here on"
+        screen.say(f"{told}; no pair is lost or repeated")
+    return replace(progress, world=parallel.world)
+
+
+def objective_of(training: TrainingConfig) -> Objective:
+    """What training minimises."""
+    smoothing = training.label_smoothing
+    if training.r_drop:
+        return ConsistentLikelihood(smoothing, training.r_drop)
+    if training.scheduled_sampling:
+        ramp = (training.steps or SAMPLING_RAMP) // 2
+        return ScheduledSampling(smoothing, training.scheduled_sampling, ramp)
+    if training.guided_alignment:
+        return GuidedLikelihood(smoothing, training.guided_alignment)
+    return LabelSmoothedLikelihood(smoothing)
+
+
+def optimiser_of(training: TrainingConfig, model: Model) -> Optimiser:
+    """What moves the weights."""
+    return Optimiser(model, training.optimiser, (training.beta1, training.beta2), training.weight_decay)
+
+
+def _start(model: Model, recipe: Recipe, prepared: Prepared, screen: Screen) -> None:
+    """Begin from another model, or from vectors, where the recipe says so."""
+    if recipe.start is not None:
+        open_start(recipe.start).fill(model, prepared.source, prepared.target)
+        screen.say(f"beginning from the model in {recipe.start.model}")
+    _start_from_vectors(model, recipe, prepared, screen)
 
 
 def build_model(recipe: Recipe, prepared: Prepared) -> Model:
@@ -250,7 +426,7 @@ def start_from_vectors(embedding: Embedding, path: Path, tokenizer: Tokenizer) -
 def feed_of(recipe: Recipe, prepared: Prepared, out: Path) -> Feed:
     """The batches of every epoch, as the recipe wants them."""
     training = recipe.training
-    assert training.batch_tokens and training.layout and recipe.model is not None  # chosen before
+    assert isinstance(training.batch_tokens, int) and training.layout and recipe.model is not None  # chosen before
     return Feed(
         prepared,
         seed=training.seed,
@@ -259,65 +435,18 @@ def feed_of(recipe: Recipe, prepared: Prepared, out: Path) -> Feed:
         folder=out / "data" / "plans",
         dropout=recipe.tokenizer.dropout,
         longest=recipe.model.longest - 1,
+        curriculum=training.curriculum,
+        word_dropout=recipe.data.word_dropout,
     )
 
 
-def _described(model: Model, prepared: Prepared, recipe: Recipe) -> str:
+def _described(model: Model, prepared: Prepared, recipe: Recipe, parallel: Parallel) -> str:
     count = sum(weight.numel() for weight in model.parameters())
     config, training = model.config, recipe.training
+    kind = f"{training.layout}, {training.precision}"
+    if parallel.world > 1:
+        kind += f", {parallel.world} processes{' (sharded)' if parallel.sharded else ''}"
     return (
         f"{count / 1e6:.1f} M parameters, {config.encoder_layers}+{config.decoder_layers} layers of {config.dim}, "
-        f"{prepared.target.size} known tokens, {training.batch_tokens} a batch, {training.layout}, {training.precision}"
+        f"{prepared.target.size} known tokens, {training.batch_tokens} a batch, {kind}"
     )
-
-
-def _finished(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, screen: Screen) -> Path:
-    """Average the best checkpoints, keep the average if it is better than the best one, and write the model."""
-    folder, step = out / "best", trainer.progress.step
-    if folder.is_dir() and read_manifest(folder).get("step") == step:
-        screen.say(f"the model in {folder} is already that of step {step}: nothing to do")
-        return folder
-    steps = [number for _, number in trainer.progress.best if trainer.checkpoints.sound(number, screen.say)]
-    if not steps:
-        raise FolderError(f"{out}: none of its best checkpoints is whole; train again in another folder")
-    candidates = [steps[:1], steps] if len(steps) > 1 else [steps]
-    model, outcomes = trainer.model.eval(), []
-    for candidate in candidates:
-        load_parameters(model, trainer.checkpoints.average(candidate), str(out))
-        with torch.no_grad(), trainer.arithmetic():
-            outcomes.append((trainer.validate(model, lambda: None), candidate))
-    sign = 1 if recipe.training.metric == "loss" else -1
-    found, chosen = min(outcomes, key=lambda outcome: sign * outcome[0].scores[recipe.training.metric])
-    if chosen != candidates[-1]:
-        load_parameters(model, trainer.checkpoints.average(chosen), str(out))
-    told = ", ".join(f"{name} {value:.3f}" for name, value in found.scores.items())
-    kind = f"the average of {len(chosen)} checkpoints" if len(chosen) > 1 else "the best checkpoint"
-    screen.say(f"the model is {kind}: {told}")
-    trainer.journal.scalars(step, {f"final/{name}": value for name, value in found.scores.items()})
-    translator = Translator(model, prepared.source, prepared.target, recipe.decoding)
-    old = out / "best.old"
-    shutil.rmtree(old, ignore_errors=True)  # what a kill has left
-    if folder.exists():
-        folder.rename(old)
-    translator.save(folder, scores=found.scores, readme=model_card(recipe, found, step), step=step)
-    shutil.rmtree(old, ignore_errors=True)
-    return folder
-
-
-def model_card(recipe: Recipe, found: Validation, step: int) -> str:
-    """The README of a model folder."""
-    scores = "\n".join(f"| {name} | {value:.3f} |" for name, value in found.scores.items())
-    return f"""# A Headway model
-
-Trained by Headway {headway.__version__} for {step} updates on `{recipe.data.source.name}`.
-The licence of the training data decides how it may be used.
-
-| validation | |
-| --- | --- |
-{scores}
-
-BLEU and chrF are sacreBLEU's with default settings, greedy decoding, on at most
-{recipe.training.validation_sentences} validation sentences.
-
-    headway translate FOLDER < in > out
-"""

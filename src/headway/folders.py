@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,9 @@ def write_folder(folder: Path, fill: Callable[[Path], None], facts: Mapping[str,
 
 def _seal(folder: Path, facts: Mapping[str, Any]) -> None:
     files = {}
+    usual = folder.stat().st_mode & 0o666  # what the user's mask leaves; safetensors writes for the owner alone
     for path in sorted(folder.iterdir()):
+        path.chmod(usual)
         sync(path)
         files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     manifest = {"format": FORMAT, **facts, "files": files}
@@ -64,6 +66,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_bytes())
         version, files = manifest["format"], manifest["files"]
         entries = [(str(name), int(entry["bytes"]), str(entry["sha256"])) for name, entry in files.items()]
+    except OSError as error:
+        raise _unreadable(path, error) from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise FolderError(f"{path}: damaged; use another copy of the folder") from None
     if version != FORMAT:
@@ -81,11 +85,19 @@ def verify_folder(folder: Path) -> dict[str, Any]:
         path = folder / name
         if not plain_file(path):
             raise FolderError(f"{path}: missing or not a plain file; use another copy of the folder")
-        if path.stat().st_size != entry["bytes"]:
-            raise FolderError(f"{path}: {path.stat().st_size} bytes, should be {entry['bytes']}; the file is damaged")
-        if sha256(path) != entry["sha256"]:
+        try:
+            size, digest = path.stat().st_size, sha256(path)
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        if size != entry["bytes"]:
+            raise FolderError(f"{path}: {size} bytes, should be {entry['bytes']}; the file is damaged")
+        if digest != entry["sha256"]:
             raise FolderError(f"{path}: its contents do not match the manifest; the file is damaged")
     return manifest
+
+
+def _unreadable(path: Path, error: OSError) -> FolderError:
+    return FolderError(f"{path}: cannot be read ({error.strerror or error}); use another copy of the folder")
 
 
 def plain_file(path: Path) -> bool:
@@ -113,10 +125,20 @@ def sync(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a small file whole: aside first, then renamed, so that no reader sees half of it."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """As `write_text`; an error of the disk always names the file."""
     aside = path.with_name(f"{path.name}.tmp")
-    aside.write_text(text, encoding="utf-8")
-    sync(aside)
-    aside.rename(path)
+    try:
+        aside.write_bytes(content)
+        sync(aside)
+        aside.rename(path)
+    except OSError as error:
+        with suppress(OSError):
+            aside.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextmanager

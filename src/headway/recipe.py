@@ -11,6 +11,7 @@ from headway.data.tokenizer import TokenizerConfig
 from headway.models.catalog import ModelConfig
 from headway.models.transformer import Preset, TransformerConfig
 from headway.search import DecodingConfig
+from headway.start import StartConfig
 from headway.training.config import TrainingConfig
 
 MAY_CHANGE = frozenset(
@@ -21,6 +22,7 @@ MAY_CHANGE = frozenset(
         "training.log_every",
         "training.samples",
         "training.patience",
+        "training.save_every",
     }
     | {f"decoding.{name}" for name in DecodingConfig.model_fields}
 )
@@ -40,6 +42,8 @@ class Recipe(Settings):
     """How text becomes tokens."""
     model: ModelConfig | None = None
     """The model; where no size is set, a preset is chosen for the amount of data and the machine."""
+    start: StartConfig | None = None
+    """A trained model to go on from."""
     training: TrainingConfig = TrainingConfig()
     """How it is trained."""
     decoding: DecodingConfig = DecodingConfig()
@@ -57,11 +61,11 @@ def choose(recipe: Recipe, pairs: int, device: torch.device) -> Recipe:
     tokenizer = recipe.tokenizer
     if tokenizer.vocabulary is None and tokenizer.kind == "bpe" and tokenizer.file is None:
         tokenizer = tokenizer.model_copy(update={"vocabulary": vocabulary_for(pairs)})
-    training = _training(recipe.training, model, device)
+    training = _training(recipe.training, model, device, tuned=recipe.start is not None)
     return recipe.model_copy(update={"model": model, "tokenizer": tokenizer, "training": training})
 
 
-def _training(given: TrainingConfig, model: ModelConfig, device: torch.device) -> TrainingConfig:
+def _training(given: TrainingConfig, model: ModelConfig, device: torch.device, *, tuned: bool) -> TrainingConfig:
     gpu = device.type == "cuda"
     bounded = given.time is not None or given.steps is not None
     warmup = 4000 if model.dim >= 512 else 2000
@@ -69,11 +73,12 @@ def _training(given: TrainingConfig, model: ModelConfig, device: torch.device) -
         warmup = min(warmup, given.steps // 10)
     half = gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     slow_packed = model.attention_dropout > 0.0 or model.positions in ("relative", "alibi")  # no packed kernel serves
+    packed = half and not slow_packed and not given.guided_alignment
     chosen: dict[str, Any] = {
         "epochs": None if bounded else 200,
         "batch_tokens": (25_000 if model.dim >= 512 else 8192) if gpu else 2048,
-        "layout": "packed" if half and not slow_packed else "padded",
-        "learning_rate": 0.4 / model.dim,
+        "layout": "packed" if packed else "padded",
+        "learning_rate": (0.1 if tuned else 0.4) / model.dim,  # what was learnt before is not to be shaken off
         "schedule": "linear" if bounded else "inverse_sqrt",
         "warmup": warmup,
         "precision": "bf16" if half else "fp32",

@@ -10,15 +10,32 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 import headway
-from headway.cli import attention, check, demo, embed, evaluate, info, init, positions, train, translate
-from headway.errors import HeadwayError
+from headway.cli import (
+    attention,
+    backtranslate,
+    check,
+    demo,
+    distill,
+    embed,
+    evaluate,
+    info,
+    init,
+    plan,
+    positions,
+    train,
+    translate,
+)
+from headway.errors import HeadwayError, Interrupted, UserError
 
 app = App(
     name="headway",
     help="Sequence-to-sequence models built on attention: from two text files to a model of your own.",
     version=headway.__version__,
 )
-for module in (demo, check, init, train, translate, evaluate, attention, positions, embed, info):
+COMMANDS = (
+    demo, check, init, plan, train, distill, backtranslate, translate, evaluate, attention, positions, embed, info,
+)  # fmt: skip
+for module in COMMANDS:
     app.command(module.command, name=module.__name__.rpartition(".")[2])
 
 
@@ -39,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except CycloptsError as error:
         code = complain(str(error).strip().rstrip(".") + "; see --help", 2)
     except HeadwayError as error:
-        code = complain(str(error), error.exit_code)
+        code = error.exit_code if _said_elsewhere(error) else complain(str(error), error.exit_code)
     except BrokenPipeError:  # the reader has seen enough
         _forget_output()
         code = 1
@@ -49,6 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _forget_output()
         code = complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
     sys.exit(code)
+
+
+def _said_elsewhere(error: HeadwayError) -> bool:
+    """Whether another of several processes that train together tells the user the same."""
+    alike = isinstance(error, UserError | Interrupted)
+    return not str(error) or (alike and os.environ.get("RANK", "0") != "0")
 
 
 def complain(message: str, code: int) -> int:

@@ -1,14 +1,13 @@
 """`headway train`."""
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from headway.cli.recipes import choose_devices, overrides, read_recipe
 from headway.errors import ConfigError
-
-if TYPE_CHECKING:
-    from headway.recipe import Recipe
 
 
 def command(
@@ -21,6 +20,8 @@ def command(
     data: Path | None = None,
     time: str | None = None,
     device: str | None = None,
+    from_: Annotated[Path | None, Parameter(name="--from")] = None,
+    processes: int = 1,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
@@ -32,7 +33,8 @@ def command(
     recipe
         A TOML recipe; not needed with --source and --target.
     source
-        Text to learn from, a sentence a line; or both sides in one .tsv or .jsonl. Any file may be .gz.
+        Text to learn from, a sentence a line, which may be .gz; or both sides in one .tsv, .jsonl or .parquet.
+        A glob in quotes, as in 'train-*.en', means shards.
     target
         Its translation, line by line.
     out
@@ -43,6 +45,10 @@ def command(
         A wall-clock budget such as 90s, 30m or 2h; schedule and validation are fitted to it.
     device
         cpu, cuda or cuda:N; the best there is by default.
+    from_
+        A model or run folder to go on from: its weights, and its vocabulary, which 'start.extend' may extend.
+    processes
+        Processes on this machine that train together, one a GPU; more machines: see torchrun in the documentation.
     dry_run
         Overfit one batch and say whether loss, masks, memory and speed are sane; nothing is written.
     resume
@@ -50,17 +56,17 @@ def command(
     set_
         Any setting of the recipe, as in --set training.learning_rate=3e-4; may be repeated.
     """
-    given = {"source": source, "target": target, "folder": data}
-    overrides = [f"data.{name}={_quoted(path)}" for name, path in given.items() if path is not None]
-    overrides += [f"training.time={_quoted(time)}"] if time is not None else []
-    overrides += set_ or []
+    changes = overrides(
+        set_, data__source=source, data__target=target, data__folder=data, training__time=time, start__model=from_
+    )
     if out is None and not dry_run:
         raise ConfigError("--out: missing; name the run folder to create, as in --out runs/first")
-    from headway.assemble import choose_device
+    from headway.assemble import begin
     from headway.assemble import train as run
     from headway.cli.terminal import Terminal
+    from headway.training.parallel import launch, started_by_torchrun
 
-    chosen, where = _recipe(recipe, overrides, out if resume else None), choose_device(device)
+    chosen, where = read_recipe(recipe, changes, out if resume else None), choose_devices(device, processes)
     with Terminal(chosen.training.log_every) as screen:
         if dry_run:
             from headway.rehearsal import rehearse
@@ -68,30 +74,14 @@ def command(
             rehearse(chosen, device=where, screen=screen)
             return
         assert out is not None  # refused above
-        folder = run(chosen, out, device=where, screen=screen, resume=resume)
-        screen.say(f"the model is in {folder}; try: headway translate {out} < FILE")
-
-
-def _recipe(path: Path | None, overrides: list[str], resumed: Path | None) -> "Recipe":
-    """The recipe of the file, of the run to be resumed, or of the options alone."""
-    from headway.config import override, read_toml, validated
-    from headway.recipe import Recipe
-
-    tree: dict[str, Any] = {}
-    if path is not None:
-        tree = read_toml(path)
-    elif resumed is not None:
-        from headway.assemble import stored_recipe
-
-        tree = stored_recipe(resumed).model_dump(mode="json", exclude_none=True)
-    tree = override(tree, overrides)
-    group = tree.get("data", {})
-    if isinstance(group, dict) and "source" not in group:
-        raise ConfigError("nothing to learn from: give --source and --target, or a recipe ('headway init' writes one)")
-    return validated(Recipe, tree, str(path or "options"))
-
-
-def _quoted(value: object) -> str:
-    import json
-
-    return json.dumps(str(value), ensure_ascii=False)
+        if processes == 1 or started_by_torchrun():
+            folder = run(chosen, out, device=where, screen=screen, resume=resume)
+            if os.environ.get("RANK", "0") == "0":
+                screen.say(f"the model is in {folder}; try: headway translate {out} < FILE")
+            return
+        if not resume:
+            begin(chosen, out, device=where, screen=screen, processes=processes)
+    given = [str(recipe)] if recipe is not None and resume else []  # a new run is in its folder by now
+    given += [part for change in changes for part in ("--set", change)] if resume else []
+    given += ["--device", device] if device is not None else []
+    launch(processes, ["train", "--out", str(out), "--resume", *given])

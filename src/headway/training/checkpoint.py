@@ -1,7 +1,9 @@
 """Checkpoints: all of a run's state in a folder of safetensors and JSON, found again after any damage."""
 
+import re
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,15 @@ from torch import Tensor, nn
 
 from headway.errors import FolderError, HeadwayError
 from headway.folders import verify_folder, write_folder
+from headway.training.average import MovingAverage
+from headway.training.optimiser import Optimiser
+from headway.training.parallel import ALONE, Parallel, placed, whole
 from headway.training.progress import Progress
 
 Tensors = dict[str, Tensor]
+
+FILES = ("model.safetensors", "optimiser.safetensors", "random.safetensors", "progress.json")
+"""What every checkpoint holds."""
 
 
 def parameters(model: nn.Module) -> Tensors:
@@ -38,7 +46,7 @@ def load_parameters(model: nn.Module, weights: Mapping[str, Tensor], where: str)
             raise FolderError(f"{where}: {name} holds a number that is not finite; use another checkpoint")
     with torch.no_grad():
         for name, weight in own.items():
-            weight.copy_(weights[name])
+            weight.copy_(placed(weights[name], weight))
 
 
 def read_tensors(path: Path) -> Tensors:
@@ -66,11 +74,49 @@ def random_state(device: torch.device) -> Tensors:
     return state
 
 
-def set_random_state(state: Mapping[str, Tensor], device: torch.device) -> None:
-    """The inverse of `random_state`."""
-    torch.set_rng_state(state["cpu"])
-    if "cuda" in state and device.type == "cuda":
-        torch.cuda.set_rng_state(state["cuda"], device)
+def set_random_state(state: Mapping[str, Tensor], device: torch.device, rank: int = 0) -> None:
+    """Let this rank's generators go on from the states of all ranks."""
+    torch.set_rng_state(state[_of_rank("cpu", rank)])
+    if device.type == "cuda" and _of_rank("cuda", rank) in state:
+        torch.cuda.set_rng_state(state[_of_rank("cuda", rank)], device)
+
+
+def _of_rank(name: str, rank: int) -> str:
+    return f"{name}.{rank}" if rank else name
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a run at one step, copied to the host; only the first process has the tensors."""
+
+    files: dict[str, Tensors]
+    progress: Progress
+
+    @classmethod
+    def take(
+        cls,
+        model: nn.Module,
+        optimiser: Optimiser,
+        progress: Progress,
+        average: MovingAverage | None = None,
+        parallel: Parallel = ALONE,
+    ) -> "Snapshot":
+        """Copy everything; all ranks must take part."""
+        random: Tensors = {}
+        for name, own in random_state(_device(model)).items():
+            random |= {_of_rank(name, rank): state for rank, state in enumerate(parallel.gathered(own))}
+        files = {"random": random}
+        if parallel.first or parallel.sharded:
+            named = {name: (weight, optimiser.state(weight)) for name, weight in model.named_parameters()}
+            files["model"] = {name: whole(weight) for name, (weight, _) in named.items()}
+            files["optimiser"] = {
+                f"{name}/{key}": whole(torch.as_tensor(value))
+                for name, (_, state) in named.items()
+                for key, value in state.items()
+            }
+            if average is not None:
+                files["average"] = {name: whole(weight) for name, weight in average.weights.items()}
+        return cls(files if parallel.first else {}, progress)
 
 
 class Checkpoints:
@@ -87,28 +133,31 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """The steps there are folders for, newest first."""
         found = self.folder.glob("step-*") if self.folder.is_dir() else ()
-        return sorted((int(p.name[5:]) for p in found if p.name[5:].isdigit()), reverse=True)
+        numbers = (path.name[5:] for path in found)
+        return sorted((int(number) for number in numbers if re.fullmatch("[0-9]{9,18}", number)), reverse=True)
 
-    def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write the state at this step, unless it is already there whole; a NaN never reaches the disk."""
-        weights = parameters(model)
-        if not all(bool(weight.isfinite().all()) for weight in weights.values()):
-            raise HeadwayError(f"step {progress.step}: the weights are not finite; lower the learning rate and resume")
-        folder = self.path(progress.step)
-        if folder.exists():
-            try:
-                verify_folder(folder)
-            except FolderError:
-                shutil.rmtree(folder)
+    def save(self, model: nn.Module, optimiser: Optimiser, progress: Progress) -> None:
+        """Write the state at this step, unless it is already there whole."""
+        self.write(Snapshot.take(model, optimiser, progress))
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Write a snapshot, unless it is already there whole; a NaN never reaches the disk."""
+        step = snapshot.progress.step
+        for name, tensors in snapshot.files.items():
+            if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+                what = "weights" if name == "model" else name
+                raise HeadwayError(f"step {step}: the {what} are not finite; lower the learning rate and resume")
+        folder = self.path(step)
+        if not self.sound(step, lambda _: None):
+            _remove(folder)
 
         def fill(aside: Path) -> None:
-            write_tensors(aside / "model.safetensors", weights)
-            write_tensors(aside / "optimiser.safetensors", _optimiser_state(model, optimiser))
-            write_tensors(aside / "random.safetensors", random_state(_device(model)))
-            (aside / "progress.json").write_text(progress.to_json(), encoding="utf-8")
+            for name, tensors in snapshot.files.items():
+                write_tensors(aside / f"{name}.safetensors", tensors)
+            (aside / "progress.json").write_text(snapshot.progress.to_json(), encoding="utf-8")
 
         if not folder.exists():
-            write_folder(folder, fill, {"step": progress.step, **self.facts})
+            write_folder(folder, fill, {"step": step, **self.facts})
 
     def latest(self, say: Callable[[str], None]) -> int | None:
         """The newest sound step; says which were skipped and why."""
@@ -123,23 +172,45 @@ class Checkpoints:
             say(f"skipped a checkpoint: {error}")
             return False
         wrong = [name for name, value in {"step": step, **self.facts}.items() if manifest.get(name) != value]
+        missing = [name for name in FILES if name not in manifest["files"]]
         if wrong:
             say(f"skipped a checkpoint: {folder}: of another run ({', '.join(wrong)} differs)")
-        return not wrong
+        elif missing:
+            say(f"skipped a checkpoint: {folder}: its manifest does not name {', '.join(missing)}")
+        return not wrong and not missing
 
-    def load(self, step: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> Progress:
-        """Bring model, optimiser and generators to the state of `step`, bit for bit."""
+    def load(
+        self,
+        step: int,
+        model: nn.Module,
+        optimiser: Optimiser,
+        average: MovingAverage | None = None,
+        parallel: Parallel = ALONE,
+    ) -> Progress:
+        """Bring model, optimiser, moving average and generators to the state of `step`, bit for bit.
+
+        With another number of processes than then, the generators cannot go on: they are seeded anew.
+        """
         folder = self.path(step)
         load_parameters(model, read_tensors(folder / "model.safetensors"), str(folder))
         _load_optimiser(model, optimiser, read_tensors(folder / "optimiser.safetensors"))
-        set_random_state(read_tensors(folder / "random.safetensors"), _device(model))
-        return Progress.from_json((folder / "progress.json").read_text(encoding="utf-8"))
+        if average is not None:
+            stored = read_tensors(folder / "average.safetensors")
+            average.weights = {name: placed(stored[name], like) for name, like in average.weights.items()}
+        progress = Progress.from_json((folder / "progress.json").read_text(encoding="utf-8"))
+        if progress.world == parallel.world:
+            set_random_state(read_tensors(folder / "random.safetensors"), _device(model), parallel.rank)
+        else:
+            torch.manual_seed((step << 16) + parallel.rank)
+        return progress
 
     def average(self, steps: list[int]) -> Tensors:
-        """The mean of the weights at several steps, summed in double precision."""
+        """The mean of the weights at several steps, summed in double precision; of moving averages where they are."""
         total: Tensors = {}
         for step in steps:
-            for name, weight in read_tensors(self.path(step) / "model.safetensors").items():
+            moving = self.path(step) / "average.safetensors"
+            path = moving if moving.exists() else self.path(step) / "model.safetensors"
+            for name, weight in read_tensors(path).items():
                 total[name] = total[name] + weight if name in total else weight.double()
         return {name: (weight / len(steps)).float() for name, weight in total.items()}
 
@@ -147,31 +218,31 @@ class Checkpoints:
         """Remove all but the newest, after it verified, and the steps to keep; and what a kill has left half done."""
         verify_folder(self.path(newest))
         for leftover in (*self.folder.glob("step-*.old"), *self.folder.glob("step-*.tmp")):
-            shutil.rmtree(leftover)
+            _remove(leftover)
         for step in self.steps():
             if step != newest and step not in keep:
                 doomed = self.path(step).with_suffix(".old")
                 self.path(step).rename(doomed)  # first out of sight, so that a kill leaves no half a checkpoint
-                shutil.rmtree(doomed)
+                _remove(doomed)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or whatever stands in its place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _device(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def _optimiser_state(model: nn.Module, optimiser: torch.optim.Optimizer) -> Tensors:
-    return {
-        f"{name}/{key}": torch.as_tensor(value)
-        for name, weight in model.named_parameters()
-        for key, value in optimiser.state.get(weight, {}).items()
-    }
-
-
-def _load_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: Tensors) -> None:
-    places: dict[str, nn.Parameter] = dict(model.named_parameters())
-    optimiser.state.clear()
+def _load_optimiser(model: nn.Module, optimiser: Optimiser, tensors: Tensors) -> None:
+    states: dict[str, Tensors] = {}
     for full_name, tensor in tensors.items():
         name, _, key = full_name.rpartition("/")
-        weight = places[name]
+        states.setdefault(name, {})[key] = tensor
+    for name, weight in model.named_parameters():
         # Adam's fused kernel keeps its step counter beside the weights.
-        optimiser.state[weight][key] = tensor.to(weight.device)
+        optimiser.remember(weight, {key: placed(tensor, weight) for key, tensor in states.get(name, {}).items()})

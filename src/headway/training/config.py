@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from headway.config import Settings
-from headway.training.schedule import ScheduleKind
+from headway.training.optimiser import OptimiserKind
+from headway.training.schedule import ENDING, ScheduleKind
 
 Positive = Annotated[int, Field(gt=0, le=1 << 40)]
 
@@ -22,18 +23,22 @@ class TrainingConfig(Settings):
     """Passes over the data at most; unset: 200 where neither steps nor time set an end."""
     time: str | None = None
     """A wall-clock budget such as 90s, 30m or 2h; schedule and validation are fitted to it."""
-    batch_tokens: Positive | None = None
-    """Cells of a batch on its larger side, end symbols and padding included."""
+    batch_tokens: Positive | Literal["auto"] | None = None
+    """Cells of a batch on its larger side, end symbols and padding included; auto: as many as memory holds."""
     layout: Literal["padded", "packed"] | None = None
     """padded: rows of similar length; packed: sentences end to end without padding. Unset: the faster."""
     accumulate: Positive = 1
-    """Batches to an update, every target token weighing the same."""
+    """Batches of every process to an update, every target token weighing the same."""
     learning_rate: float | None = Field(None, gt=0.0, le=10.0)
-    """The highest learning rate; unset: 0.4 / dim."""
+    """The highest learning rate; unset: 0.4 / dim, a quarter of it where start.model is set."""
     schedule: ScheduleKind | None = None
-    """After warm-up: inverse_sqrt as in the paper, or linear down to zero at the last step (needs steps or time)."""
+    """After warm-up: inverse_sqrt as in the paper; linear or cosine to zero at the last step (need steps or time)."""
     warmup: int | None = Field(None, ge=0, le=1 << 40)
     """Updates to the highest learning rate; unset: 4,000 (2,000 below dim 512), a tenth of the steps at most."""
+    optimiser: OptimiserKind = "adam"
+    """adam as in the paper; adamw: with weight decay; muon: orthogonal updates of matrices, AdamW for the rest."""
+    weight_decay: float = Field(0.0, ge=0.0, lt=1.0)
+    """The share, times the learning rate, by which matrices shrink at every update; never biases, norms, embeddings."""
     beta1: float = Field(0.9, ge=0.0, lt=1.0)
     """Adam's memory of the gradient."""
     beta2: float = Field(0.98, ge=0.0, lt=1.0)
@@ -42,10 +47,28 @@ class TrainingConfig(Settings):
     """The longest gradient let through unscaled; 0 lets all through."""
     label_smoothing: float = Field(0.1, ge=0.0, lt=1.0)
     """The probability spread evenly over the vocabulary in the training target (section 5.4)."""
+    r_drop: float = Field(0.0, ge=0.0, le=100.0)
+    """R-Drop: the weight of how much two passes with different dropout disagree; above 0 every batch is read twice."""
+    scheduled_sampling: float = Field(0.0, ge=0.0, lt=1.0)
+    """The share of target inputs replaced by the model's own guesses, reached linearly at half of the steps."""
+    guided_alignment: float = Field(0.0, ge=0.0, le=100.0)
+    """The weight of pulling one head's attention towards the word alignments of data.alignment."""
+    curriculum: int = Field(0, ge=0, le=1000)
+    """Epochs of a length curriculum: epoch k of them takes the shortest k-th part of the pairs, the last one all."""
+    ema: float = Field(0.0, ge=0.0, lt=1.0)
+    """The decay of a moving average of the weights, which is then what is validated and kept; 0: none."""
+    freeze: tuple[str, ...] = ()
+    """Parts of the model that do not learn, by the beginning of their names, such as encoder or source_embedding."""
+    deterministic: bool = False
+    """Kernels whose results are the same to the last bit in every run, where a GPU also has faster ones."""
+    sharded: bool = False
+    """Divide weights, gradients and moments over all processes (FSDP2) instead of copying them into each (DDP)."""
     precision: Literal["fp32", "bf16"] | None = None
     """Arithmetic of the matrix products; unset: bf16 on GPUs that have it, else fp32."""
     validate_every: Positive | None = None
     """Updates between validations; unset: about an epoch, or a tenth of the steps."""
+    save_every: Positive | None = None
+    """Updates between checkpoints, besides those of every validation; unset: about ten minutes."""
     metric: Literal["loss", "bleu", "chrf"] = "loss"
     """What tells a better checkpoint from a worse one."""
     patience: Positive = 8
@@ -67,9 +90,16 @@ class TrainingConfig(Settings):
         return text
 
     @model_validator(mode="after")
-    def _linear_ends(self) -> "TrainingConfig":
-        if self.schedule == "linear" and self.steps is None and self.time is None:
-            raise ValueError("schedule linear must know its end; set steps or time")
+    def _fits(self) -> "TrainingConfig":
+        if self.schedule in ENDING and self.steps is None and self.time is None:
+            raise ValueError(f"schedule {self.schedule} must know its end; set steps or time")
+        if self.weight_decay and self.optimiser == "adam":
+            raise ValueError("weight_decay is not Adam's; set optimiser to adamw or muon")
+        if self.optimiser == "muon" and self.sharded:
+            raise ValueError("muon needs whole matrices; leave sharded out")
+        methods = [name for name in ("r_drop", "scheduled_sampling", "guided_alignment") if getattr(self, name)]
+        if len(methods) > 1:
+            raise ValueError(f"{' and '.join(methods)} cannot be combined; leave one out")
         return self
 
 

@@ -28,6 +28,10 @@ class Progress:
     """Validations since the best one."""
     skipped: int = 0
     """Updates skipped in a row because something was not finite."""
+    cells: int | None = None
+    """Batches of this many cells did not fit into memory: as large ones are split."""
+    world: int = 1
+    """Processes that trained together."""
 
     def to_json(self) -> str:
         """The progress as JSON."""

@@ -1,8 +1,11 @@
 """Learning-rate schedules: linear warm-up, then down."""
 
+import math
 from typing import Literal
 
-ScheduleKind = Literal["inverse_sqrt", "linear"]
+ScheduleKind = Literal["inverse_sqrt", "linear", "cosine"]
+ENDING: tuple[ScheduleKind, ...] = ("linear", "cosine")
+"""Those that fall to zero and must know when."""
 
 
 def learning_rate(step: int, *, peak: float, warmup: int, kind: ScheduleKind, steps: int | None) -> float:
@@ -12,5 +15,6 @@ def learning_rate(step: int, *, peak: float, warmup: int, kind: ScheduleKind, st
     if kind == "inverse_sqrt":
         return peak * (max(warmup, 1) / step) ** 0.5
     if steps is None:
-        raise ValueError("a linear schedule needs the number of steps")
-    return peak * max(0.0, steps + 1 - step) / max(1, steps + 1 - warmup)
+        raise ValueError(f"a {kind} schedule needs the number of steps")
+    left = max(0.0, steps + 1 - step) / max(1, steps + 1 - warmup)
+    return peak * left if kind == "linear" else peak * (1 - math.cos(math.pi * left)) / 2

@@ -9,18 +9,24 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import torch
+from torch import Tensor, nn
 
 from headway.data.batches import Batch
 from headway.errors import HeadwayError, Interrupted
 from headway.models.catalog import Model
-from headway.objectives import LabelSmoothedLikelihood
-from headway.training.checkpoint import Checkpoints
+from headway.objectives import Loss, Objective
+from headway.training.average import MovingAverage
+from headway.training.background import Background
+from headway.training.checkpoint import Checkpoints, Snapshot, load_parameters
 from headway.training.config import TrainingConfig, seconds
 from headway.training.journal import Journal
+from headway.training.memory import cells, out_of_memory, parts
+from headway.training.optimiser import Optimiser
 from headway.training.pace import Pace
+from headway.training.parallel import Parallel, number, whole
 from headway.training.progress import Progress
-from headway.training.schedule import learning_rate
-from headway.training.signals import Stopper
+from headway.training.schedule import ENDING, learning_rate
+from headway.training.signals import Stopper, interrupted
 
 VALIDATIONS = 8
 """Validations within a time budget, at most."""
@@ -28,6 +34,8 @@ REPLANNED = 10
 """Updates after which a time budget is planned anew: the machine may have become faster or slower."""
 VALIDATING = 0.25
 """The share of a time budget they may take."""
+SAVED_AFTER = 600.0
+"""Seconds after which a checkpoint is written where `save_every` does not say when."""
 MOST_SKIPPED = 10
 """Updates in a row that may be skipped for not being finite."""
 
@@ -36,9 +44,21 @@ MOST_SKIPPED = 10
 class Feed(Protocol):
     """Batches in an order that depends on the seed and the data alone."""
 
-    def epoch(self, number: int, start: int) -> tuple[int, Iterator[Batch]]:
-        """How many batches an epoch has, and those from `start` on."""
+    def epoch(self, number: int, start: int, *, rank: int, world: int) -> tuple[int, Iterator[Batch]]:
+        """How many batches an epoch has, and those of one rank from `start` on; all ranks get equally many."""
         ...
+
+
+class Pass(nn.Module):
+    """A model and its objective as one module: what is done with every batch, so that all of it can be distributed."""
+
+    def __init__(self, model: Model, objective: Objective) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Batch, step: int) -> Loss:
+        """The loss of a batch at this step."""
+        return self.objective(self.model, batch, step)
 
 
 @dataclass(frozen=True)
@@ -72,65 +92,87 @@ class Trainer:
 
     config: TrainingConfig
     model: Model
-    optimiser: torch.optim.Optimizer
-    objective: LabelSmoothedLikelihood
+    forward: nn.Module
+    """The `Pass` of the model, distributed over the processes."""
+    judged: Model | None
+    """A whole copy that is validated in place of the model: where a moving average is kept or the model is divided."""
+    optimiser: Optimiser
+    average: MovingAverage | None
     feed: Feed
     validate: Callable[[Model, Callable[[], None]], Validation]
     checkpoints: Checkpoints
     journal: Journal
     on_update: Callable[[Update], None]
     device: torch.device
+    parallel: Parallel
+    stopper: Stopper
     progress: Progress
     _began: float = field(default=0.0, init=False)
+    _agreed: float = field(default=0.0, init=False)
+    """Seconds since then by the clock of the first process, when all last agreed on it."""
+    _saved: float = field(default=0.0, init=False)
+    """The same at the last checkpoint."""
     _pace: Pace = field(default_factory=Pace, init=False)
     _validating: float = field(default=0.0, init=False)
     """Seconds the last validation took, checkpoint included."""
     _validations: int = field(default=VALIDATIONS, init=False)
+    _background: Background = field(default_factory=Background, init=False)
+    _committed: bool = field(default=False, init=False)
+    """The other processes count on this one to finish the pass it is in."""
 
     def fit(self) -> str:
         """Train until done and say why it is; a signal saves at the current step and raises `Interrupted`."""
         self._began = time.monotonic() - self.progress.seconds
-        with Stopper() as stopper:
-            try:
-                return self._loop(stopper)
-            except Interrupted:
-                self._save()
-                raise
+        self._agreed = self._saved = self.progress.seconds
+        try:
+            reason = self._loop()
+        except Interrupted:
+            self._save()
+            self._background.wait()
+            self.parallel.exchange(0.0)  # nobody leaves before it is written
+            raise
+        self._background.wait()
+        if self.parallel.first:  # once more: a kill may have left something half removed
+            self.checkpoints.prune(self.progress.step, {step for _, step in self.progress.best})
+        return reason
 
-    def _loop(self, stopper: Stopper) -> str:
-        stream = _Stream(self.feed)
+    def _loop(self) -> str:
+        stream = _Stream(self.feed, self.parallel)
         while True:
-            stopper.check(self.progress.step)
             over = self._over()
             if self._validation_due(bool(over)):
-                self._validate(stopper)
+                self._validate()
             elif over:
                 return over
             else:
                 group = stream.take(self.progress, self.config.accumulate)
                 self._log(self.update(group))
-                self._advance(len(group), stream.length)
+                self._advance(stream.length)
                 if self.progress.step % REPLANNED == 0:
                     self._plan()
+                if self._saving_due():
+                    self._save()
+
+    def check(self) -> None:
+        """Raise `Interrupted` in all processes if one of them was asked to stop."""
+        self._agree(0)
+
+    def _agree(self, units: int) -> int:
+        """The units of all processes together; where one was asked to stop, all do."""
+        rows = self.parallel.exchange(units, self.stopper.signal or 0, time.monotonic() - self._began)
+        self._agreed = rows[0][2]
+        asked = max(int(row[1]) for row in rows)
+        if asked:
+            raise interrupted(self.progress.step, asked)
+        return sum(int(row[0]) for row in rows)
 
     def update(self, batches: Sequence[Batch]) -> Update:
-        """Take one optimiser step on the union of `batches`, every target token weighing the same."""
-        step, units = self.progress.step + 1, sum(batch.units for batch in batches)
+        """Take one optimiser step on the union of all processes' `batches`, every target token weighing the same."""
+        step, units = self.progress.step + 1, self._agree(sum(batch.units for batch in batches))
         rate = self._rate(step)
         self.model.train()
-        self.optimiser.zero_grad(set_to_none=True)
-        surprise = torch.zeros((), device=self.device)
-        try:
-            for batch in batches:
-                with self.arithmetic():
-                    loss = self.objective(self.model, batch.to(self.device))
-                (loss.total / units).backward()
-                surprise += loss.surprise
-        except torch.OutOfMemoryError:
-            told = f"a batch of {self.config.batch_tokens} tokens does not fit into memory"
-            raise HeadwayError(f"step {step}: {told}; halve training.batch_tokens and double accumulate") from None
-        limit = self.config.clip or math.inf
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
+        surprise = self.parallel.total(self._gradient(batches, units, step))
+        norm = number(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf))
         self._step(rate, norm, step)
         self._pace.tick(units)
         steps = self.progress.steps
@@ -145,6 +187,50 @@ class Trainer:
             self._pace.seconds_for(self._until(step)),
         )
 
+    def _gradient(self, batches: Sequence[Batch], units: int, step: int) -> Tensor:
+        """Leave the gradient of the mean loss with the weights, and return the surprise of this process's batches.
+
+        Where memory runs out, the batch that was too large is split and all of it done again: the same gradient.
+        """
+        while True:
+            passes = [part for batch in batches for part in parts(batch, self.progress.cells)]
+            surprise = torch.zeros((), device=self.device)
+            self.optimiser.zero_grad()
+            for index, batch in enumerate(passes, start=1):
+                try:
+                    surprise += self._passed(batch, units, step, last=index == len(passes))
+                except RuntimeError as error:
+                    if not out_of_memory(error):
+                        raise
+                    break
+            else:
+                return surprise
+            self._make_room(batch, step)
+
+    def _passed(self, batch: Batch, units: int, step: int, *, last: bool) -> Tensor:
+        """One forward and backward pass; a batch of no units takes part but weighs nothing."""
+        several, sharded = self.parallel.world > 1, self.parallel.sharded
+        self._committed = several and sharded
+        with self.parallel.apart(self.forward, last=last):
+            with self.arithmetic():
+                loss = self.forward(batch.to(self.device), step)
+            self._committed = several and (sharded or last)
+            # Processes average their gradients; we divide by the count of them all.
+            (loss.total / (units / self.parallel.world) if batch.units else loss.total * 0.0).backward()
+        return loss.surprise if batch.units else loss.surprise * 0.0
+
+    def _make_room(self, batch: Batch, step: int) -> None:
+        """From now on split batches as large as this one, or give up where that does not help."""
+        told = f"step {step}: a batch of {cells(batch)} cells does not fit into memory"
+        if batch.pairs == 1:
+            raise HeadwayError(f"{told} and is one pair; lower model.longest or the size of the model")
+        if self._committed:
+            raise HeadwayError(f"{told}; halve training.batch_tokens and double accumulate")
+        self.progress = replace(self.progress, cells=cells(batch))
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.journal.say(f"{told}; such batches are split from here on, the gradient stays the same")
+
     def _until(self, step: int) -> int | None:
         """Updates to the end or, where that is not known, to the next validation."""
         if self.progress.steps is not None:
@@ -158,9 +244,9 @@ class Trainer:
 
     def _step(self, rate: float, norm: float, step: int) -> None:
         if math.isfinite(norm):
-            for group in self.optimiser.param_groups:
-                group["lr"] = rate
-            self.optimiser.step()
+            self.optimiser.step(rate)
+            if self.average is not None:
+                self.average.update(step)
             self.progress = replace(self.progress, skipped=0)
             return
         self.progress = replace(self.progress, skipped=self.progress.skipped + 1)
@@ -168,20 +254,23 @@ class Trainer:
         if self.progress.skipped >= MOST_SKIPPED:
             raise HeadwayError(f"step {step}: {MOST_SKIPPED} updates in a row were not finite; lower the learning rate")
 
-    def _advance(self, batches: int, length: int) -> None:
-        epoch, position = self.progress.epoch, self.progress.position + batches
+    def _advance(self, length: int) -> None:
+        epoch, position = self.progress.epoch, self.progress.position + self.config.accumulate * self.parallel.world
         if position >= length:
             epoch, position = epoch + 1, 0
-        elapsed = time.monotonic() - self._began
         step = self.progress.step + 1
-        self.progress = replace(self.progress, step=step, epoch=epoch, position=position, seconds=elapsed)
+        self.progress = replace(self.progress, step=step, epoch=epoch, position=position, seconds=self._elapsed())
+
+    def _elapsed(self) -> float:
+        """Seconds of training, the same for all processes."""
+        return self._agreed if self.parallel.world > 1 else time.monotonic() - self._began
 
     def _rate(self, step: int) -> float:
         peak, warmup, kind = self.config.learning_rate, self.config.warmup, self.config.schedule
         assert peak is not None and warmup is not None and kind is not None  # resolved before training
         steps = self.progress.steps
         if self.config.time is not None:
-            if steps is None and kind == "linear":  # still measuring: where it will fall to is not known
+            if steps is None and kind in ENDING:  # still measuring: where it will fall to is not known
                 return peak * min(1.0, step / max(warmup, 1))
             warmup = min(warmup, steps // 8) if steps else warmup
         return learning_rate(step, peak=peak, warmup=warmup, kind=kind, steps=steps)
@@ -190,12 +279,13 @@ class Trainer:
         """Fit the number of steps to what is left of a time budget, at the speed of late."""
         if self.config.time is None or not self._pace.sure or self.progress.step == self.progress.steps:
             return
-        total, spent = seconds(self.config.time), time.monotonic() - self._began
+        total, spent = seconds(self.config.time), self._elapsed()
         if self._validating:
             self._validations = max(1, min(VALIDATIONS, int(VALIDATING * total / self._validating)))
         ahead = self._validations * (1 - spent / total) + 2  # two more when the best checkpoints are averaged
         left = 0.98 * (total - spent) - ahead * self._validating
-        planned = self.progress.step + self._pace.updates_in(left)
+        own = self.progress.step + self._pace.updates_in(left), self._validations
+        planned, self._validations = (int(value) for value in self.parallel.exchange(*own)[0])
         self.progress = replace(self.progress, steps=min(planned, self.config.steps or planned))
 
     def _over(self) -> str:
@@ -219,18 +309,24 @@ class Trainer:
             every = max(1, progress.steps // self._validations) if progress.steps else progress.step + 1
         return over or progress.step - progress.validated >= every
 
-    def _validate(self, stopper: Stopper) -> None:
+    def _saving_due(self) -> bool:
+        every = self.config.save_every
+        if self._validation_due(bool(self._over())):  # after which there is a checkpoint anyway
+            return False
+        if every is None:
+            return self._elapsed() - self._saved > SAVED_AFTER
+        return self.progress.step % every == 0
+
+    def _validate(self) -> None:
         began = time.monotonic()
-        self.model.eval()
-        with torch.no_grad(), self.arithmetic():
-            found = self.validate(self.model, lambda: stopper.check(self.progress.step))
+        found = self._judge()
         scores, step = found.scores, self.progress.step
         value = scores[self.config.metric] * (1 if self.config.metric == "loss" else -1)
-        better = not self.progress.best or value < self.progress.best[0][0]
-        best = tuple(sorted([*self.progress.best, (value, step)])[: self.config.average])
+        added = [(value, step)] if math.isfinite(value) else []  # what is not a number is never among the best
+        better = bool(added) and (not self.progress.best or value < self.progress.best[0][0])
+        best = tuple(sorted([*self.progress.best, *added])[: self.config.average])
         stale = 0 if better else self.progress.stale + 1
-        elapsed = time.monotonic() - self._began
-        self.progress = replace(self.progress, validated=step, best=best, stale=stale, seconds=elapsed)
+        self.progress = replace(self.progress, validated=step, best=best, stale=stale, seconds=self._elapsed())
         self.journal.scalars(step, {f"valid/{name}": number for name, number in scores.items()})
         self.journal.text(step, "samples", found.samples)
         told = ", ".join(f"{name} {number:.3f}" for name, number in scores.items())
@@ -242,9 +338,32 @@ class Trainer:
         self._plan()
         self._pace.pause()
 
+    def _judge(self) -> Validation:
+        """Validate the weights as they are, or their moving average; all processes hear what the first one found."""
+        model = self.judged or self.model
+        if self.judged is not None:
+            current = self.average.weights if self.average is not None else dict(self.model.named_parameters())
+            load_parameters(
+                model, {name: whole(weight) for name, weight in current.items()}, f"step {self.progress.step}"
+            )
+        model.eval()
+        with torch.no_grad(), self.arithmetic():
+            found = self.validate(model, self.check)
+        agreed = self.parallel.exchange(*found.scores.values())[0]
+        return Validation(dict(zip(found.scores, agreed, strict=True)), found.samples)
+
     def _save(self) -> None:
-        self.checkpoints.save(self.model, self.optimiser, self.progress)
-        self.checkpoints.prune(self.progress.step, {step for _, step in self.progress.best})
+        """Copy the state and write it beside the training that goes on."""
+        self._saved = self._elapsed()
+        snapshot = Snapshot.take(self.model, self.optimiser, self.progress, self.average, self.parallel)
+        if not self.parallel.first:
+            return
+
+        def write() -> None:
+            self.checkpoints.write(snapshot)
+            self.checkpoints.prune(snapshot.progress.step, {step for _, step in snapshot.progress.best})
+
+        self._background.start(write)
 
     def _log(self, update: Update) -> None:
         self.on_update(update)
@@ -264,15 +383,16 @@ class _Stream:
     """The feed as one stream that follows the position in the run."""
 
     feed: Feed
+    parallel: Parallel
     length: int = field(default=0, init=False)
     """Batches of the epoch last taken from."""
     _batches: Iterator[Batch] = field(default_factory=lambda: iter(()), init=False)
     _place: tuple[int, int] = field(default=(-1, -1), init=False)
 
     def take(self, progress: Progress, most: int) -> list[Batch]:
-        """The next batches of the epoch, `most` of them or what is left."""
+        """This process's next batches of the epoch, `most` of them or what is left."""
+        rank, world = self.parallel.rank, self.parallel.world
         if self._place != (progress.epoch, progress.position):
-            self.length, self._batches = self.feed.epoch(progress.epoch, progress.position)
-        group = list(itertools.islice(self._batches, most))
-        self._place = (progress.epoch, progress.position + len(group))
-        return group
+            self.length, self._batches = self.feed.epoch(progress.epoch, progress.position, rank=rank, world=world)
+        self._place = (progress.epoch, progress.position + most * world)
+        return list(itertools.islice(self._batches, most))

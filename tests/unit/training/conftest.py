@@ -1,14 +1,21 @@
 """A run small enough to be trained in a second."""
 
+import json
+import os
 import random
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
-from headway.assemble import train
+from headway.assemble import _resumed, begin, train, trainer_of
 from headway.config import validated
+from headway.errors import Interrupted
+from headway.folders import sha256
 from headway.recipe import Recipe
+from headway.training.parallel import ALONE
+from headway.training.signals import Stopper
 
 
 class Quiet:
@@ -66,3 +73,58 @@ def run(screen):
         return train(recipe, out, device=torch.device("cpu"), screen=screen, **options)
 
     return start
+
+
+@pytest.fixture
+def trainer(recipe, tmp_path, screen):
+    """A run that was begun but has not taken a step."""
+
+    def build(settings=None, **training):
+        out, device = tmp_path / f"trainer{len(made)}", torch.device("cpu")
+        settings = settings or recipe(**training)
+        begin(settings, out, device=device, screen=screen)
+        made.append(trainer_of(*_resumed(settings, out, device), out, device, screen, ALONE, Stopper()))
+        return made[-1]
+
+    made = []
+    yield build
+    for each in made:
+        each.journal.close()
+
+
+@pytest.fixture
+def state_of():
+    """Gives the digests of everything a checkpoint holds, but for the clock."""
+
+    def state(out, step):
+        folder = out / "checkpoints" / f"step-{step:09d}"
+        progress = json.loads((folder / "progress.json").read_text())
+        progress.pop("seconds")
+        return {path.name: sha256(path) for path in folder.glob("*.safetensors")} | {"progress": progress}
+
+    return state
+
+
+@pytest.fixture
+def interrupted_at(run, screen, state_of):
+    """Trains unbroken, and again with a signal at some step and a resume: both must end alike to the last bit."""
+
+    def compare(settings, folder, step):
+        def interrupt(update):
+            if update.step == step:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        run(settings, folder / "whole")
+        screen.hook = interrupt
+        with pytest.raises(Interrupted) as stopped:
+            run(settings, folder / "broken")
+        assert stopped.value.exit_code == 143
+        assert f"step {step}" in str(stopped.value)
+        screen.hook = lambda update: None
+        run(settings, folder / "broken", resume=True)
+        last = settings.training.steps
+        assert state_of(folder / "broken", last) == state_of(folder / "whole", last)
+        models = [sha256(folder / name / "best/model.safetensors") for name in ("broken", "whole")]
+        assert models[0] == models[1]
+
+    return compare

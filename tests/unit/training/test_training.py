@@ -1,8 +1,6 @@
 import json
 import math
-import os
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,18 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 import headway
-from headway.assemble import _begun, _trainer
-from headway.errors import ConfigError, DataError, FolderError, HeadwayError, Interrupted
+from headway.errors import ConfigError, DataError, FolderError, HeadwayError
 from headway.folders import sha256
 from headway.training.checkpoint import parameters
-
-
-def state_of(out, step):
-    """The digests of everything a checkpoint holds, but for the clock."""
-    folder = out / "checkpoints" / f"step-{step:09d}"
-    progress = json.loads((folder / "progress.json").read_text())
-    progress.pop("seconds")
-    return {path.name: sha256(path) for path in folder.glob("*.safetensors")} | {"progress": progress}
 
 
 def losses(out):
@@ -49,7 +38,7 @@ def test_a_run_leaves_a_model_folder_that_loads_and_a_journal(recipe, run, tmp_p
     assert any(line.startswith("  output") for line in screen.lines)
 
 
-def test_the_same_seed_trains_the_same_model_and_another_one_does_not(recipe, run, tmp_path):
+def test_the_same_seed_trains_the_same_model_and_another_one_does_not(recipe, run, tmp_path, state_of):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run(recipe(seed=seed, steps=4), tmp_path / name)
     states = [state_of(tmp_path / name, 4) for name in "abc"]
@@ -59,27 +48,12 @@ def test_the_same_seed_trains_the_same_model_and_another_one_does_not(recipe, ru
 
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_resume_continues_exactly(recipe, run, tmp_path, screen, layout, accumulate):
-    settings = recipe(layout=layout, accumulate=accumulate)
-    run(settings, tmp_path / "whole")
-
-    def interrupt(update):
-        if update.step == 6:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    screen.hook = interrupt
-    with pytest.raises(Interrupted) as stopped:
-        run(settings, tmp_path / "broken")
-    assert stopped.value.exit_code == 143
-    assert "step 6" in str(stopped.value)
-    screen.hook = lambda update: None
-    run(settings, tmp_path / "broken", resume=True)
-    assert state_of(tmp_path / "broken", 12) == state_of(tmp_path / "whole", 12)
+def test_resume_continues_exactly(recipe, tmp_path, interrupted_at, layout, accumulate):
+    interrupted_at(recipe(layout=layout, accumulate=accumulate), tmp_path, 6)
     assert losses(tmp_path / "broken") == losses(tmp_path / "whole")
-    assert sha256(tmp_path / "broken/best/model.safetensors") == sha256(tmp_path / "whole/best/model.safetensors")
 
 
-def test_resume_after_a_kill_goes_on_from_the_newest_checkpoint(recipe, run, tmp_path):
+def test_resume_after_a_kill_goes_on_from_the_newest_checkpoint(recipe, run, tmp_path, state_of):
     run(recipe(), tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     shutil.rmtree(tmp_path / "killed/best")
@@ -89,7 +63,7 @@ def test_resume_after_a_kill_goes_on_from_the_newest_checkpoint(recipe, run, tmp
     assert state_of(tmp_path / "killed", 12) == state_of(tmp_path / "whole", 12)
 
 
-def test_a_damaged_checkpoint_is_skipped_and_named(recipe, run, tmp_path, screen):
+def test_a_damaged_checkpoint_is_skipped_and_named(recipe, run, tmp_path, screen, state_of):
     run(recipe(), tmp_path / "run")
     whole = state_of(tmp_path / "run", 12)
     shutil.rmtree(tmp_path / "run/best")
@@ -141,21 +115,6 @@ def test_data_that_changed_since_the_run_began_is_refused(recipe, run, tmp_path,
         run(settings, tmp_path / "run", resume=True)
 
 
-@pytest.fixture
-def trainer(recipe, tmp_path, screen):
-    def build(**training):
-        out = tmp_path / f"trainer{len(list(tmp_path.iterdir()))}"
-        out.mkdir()
-        settings, prepared = _begun(recipe(**training), out, torch.device("cpu"), screen)
-        made.append(_trainer(settings, prepared, out, torch.device("cpu"), screen, resume=False))
-        return made[-1]
-
-    made = []
-    yield build
-    for each in made:
-        each.journal.close()
-
-
 def test_accumulation_weighs_every_target_token_alike(trainer):
     """Ragged batches in one update, or apart and summed: the same gradient."""
     made = trainer()
@@ -165,10 +124,10 @@ def test_accumulation_weighs_every_target_token_alike(trainer):
     assert len({batch.units for batch in group}) > 1
     units = sum(batch.units for batch in group)
     for batch in group:
-        (made.objective(made.model, batch).total / units).backward()
+        (made.forward.objective(made.model, batch).total / units).backward()
     apart = [weight.grad.clone() for weight in made.model.parameters()]
     made.model.zero_grad()
-    total = sum(made.objective(made.model, batch).total for batch in group)
+    total = sum(made.forward.objective(made.model, batch).total for batch in group)
     (total / units).backward()
     for one, other in zip(apart, (weight.grad for weight in made.model.parameters()), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
@@ -179,24 +138,24 @@ def test_an_update_that_is_not_finite_is_skipped_and_ten_in_a_row_stop(trainer, 
     _, batches = made.feed.epoch(0, 0)
     batch = next(batches)
     before = {name: weight.clone() for name, weight in parameters(made.model).items()}
-    objective = made.objective
+    objective = made.forward.objective
 
     class Broken:
-        def __call__(self, model, batch):
+        def __call__(self, model, batch, step):
             loss = objective(model, batch)
             return loss._replace(total=loss.total * math.nan)
 
-    made.objective = Broken()
+    made.forward.objective = Broken()
     for _ in range(9):
         made.update([batch])
     assert all(torch.equal(before[name], weight) for name, weight in parameters(made.model).items())
-    assert not made.optimiser.state
+    assert not any(made.optimiser.state(weight) for weight in made.model.parameters())
     with pytest.raises(HeadwayError, match="10 updates in a row"):
         made.update([batch])
     made.progress = replace(made.progress, skipped=0)
-    made.objective = objective
+    made.forward.objective = objective
     made.update([batch])
-    assert made.optimiser.state
+    assert all(made.optimiser.state(weight) for weight in made.model.parameters())
 
 
 def test_no_checkpoint_ever_holds_nan(trainer):
@@ -287,3 +246,16 @@ def test_pairs_with_the_source_of_a_validation_pair_are_left_out_and_counted(rec
     assert "left out (source of a validation pair)" in line
     kept = int(line.split()[0])
     assert kept < 65
+
+
+def test_checkpoints_are_written_between_validations_by_updates_or_by_the_clock(trainer, monkeypatch):
+    by_updates = trainer(save_every=2, validate_every=4, steps=7, average=1)
+    steps = []
+    monkeypatch.setattr(type(by_updates.checkpoints), "write", lambda self, taken: steps.append(taken.progress.step))
+    monkeypatch.setattr(type(by_updates.checkpoints), "prune", lambda self, newest, keep: None)
+    by_updates.fit()
+    assert steps == [2, 4, 6, 7]
+    steps.clear()
+    monkeypatch.setattr("headway.training.trainer.SAVED_AFTER", 0.0)
+    trainer(validate_every=4, steps=4, average=1).fit()
+    assert sorted(set(steps)) == [1, 2, 3, 4]

@@ -1,0 +1,56 @@
+"""A recipe from a file and options, and the device to use it on: what several commands share."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from headway.recipe import Recipe
+
+
+def overrides(settings: list[str] | None, **options: object) -> list[str]:
+    """Options as settings, named with `__` for the dot, and after them those of --set, which win."""
+    given = [f"{name.replace('__', '.')}={_quoted(value)}" for name, value in options.items() if value is not None]
+    return given + (settings or [])
+
+
+def read_recipe(path: Path | None, changes: list[str], resumed: Path | None = None) -> "Recipe":
+    """The recipe of the file, of the run to be resumed, or of the options alone, with the changes on top."""
+    from headway.config import override, read_toml, validated
+    from headway.recipe import Recipe
+
+    tree: dict[str, Any] = {}
+    if path is not None:
+        tree = read_toml(path)
+    elif resumed is not None:
+        from headway.assemble import stored_recipe
+
+        tree = stored_recipe(resumed).model_dump(mode="json", exclude_none=True)
+    tree = override(tree, changes)
+    group = tree.get("data", {})
+    if isinstance(group, dict) and not {"source", "corpora"} & group.keys():
+        raise ConfigError("nothing to learn from: give --source and --target, or a recipe ('headway init' writes one)")
+    return validated(Recipe, tree, str(path or "options"))
+
+
+def choose_devices(name: str | None, processes: int) -> "torch.device":
+    """The device for training in so many processes; on GPUs each takes one of its own."""
+    import torch
+
+    from headway.assemble import choose_device
+
+    if processes < 1:
+        raise ConfigError(f"--processes {processes}: give 1 or more")
+    device = choose_device(name)
+    if device.type == "cuda" and processes > torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise ConfigError(f"--processes {processes}: PyTorch sees {count} GPUs here, and each process takes one")
+    return device
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(str(value), ensure_ascii=False)

@@ -1,0 +1,75 @@
+"""The end of a run: the best checkpoints become the model."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import headway
+from headway.data.preparation import Prepared
+from headway.errors import FolderError
+from headway.folders import verify_folder
+from headway.recipe import Recipe
+from headway.training.checkpoint import load_parameters
+from headway.training.trainer import Trainer, Validation
+from headway.translator import Translator
+
+
+def finish(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, say: Callable[[str], None]) -> None:
+    """Average the best checkpoints, keep the average if it is better than the best one, and write the model."""
+    folder, step = out / "best", trainer.progress.step
+    if _finished(folder, step):
+        say(f"the model in {folder} is already that of step {step}: nothing to do")
+        return
+    steps = [number for _, number in trainer.progress.best if trainer.checkpoints.sound(number, say)]
+    if not steps:
+        raise FolderError(f"{out}: none of its best checkpoints is whole; train again in another folder")
+    candidates = [steps[:1], steps] if len(steps) > 1 else [steps]
+    model, outcomes = (trainer.judged or trainer.model).eval(), []
+    for candidate in candidates:
+        load_parameters(model, trainer.checkpoints.average(candidate), str(out))
+        with torch.no_grad(), trainer.arithmetic():
+            outcomes.append((trainer.validate(model, lambda: trainer.stopper.check(step)), candidate))
+    sign = 1 if recipe.training.metric == "loss" else -1
+    found, chosen = min(outcomes, key=lambda outcome: sign * outcome[0].scores[recipe.training.metric])
+    if chosen != candidates[-1]:
+        load_parameters(model, trainer.checkpoints.average(chosen), str(out))
+    told = ", ".join(f"{name} {value:.3f}" for name, value in found.scores.items())
+    kind = f"the average of {len(chosen)} checkpoints" if len(chosen) > 1 else "the best checkpoint"
+    say(f"the model is {kind}: {told}")
+    trainer.journal.scalars(step, {f"final/{name}": value for name, value in found.scores.items()})
+    translator = Translator(model, prepared.source, prepared.target, recipe.decoding)
+    old = out / "best.old"
+    shutil.rmtree(old, ignore_errors=True)  # what a kill has left
+    if folder.exists():
+        folder.rename(old)
+    translator.save(folder, scores=found.scores, readme=model_card(recipe, found, step), step=step)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _finished(folder: Path, step: int) -> bool:
+    """Whether the model of this step is there, whole."""
+    try:
+        return bool(verify_folder(folder).get("step") == step)
+    except FolderError:
+        return False
+
+
+def model_card(recipe: Recipe, found: Validation, step: int) -> str:
+    """The README of a model folder."""
+    scores = "\n".join(f"| {name} | {value:.3f} |" for name, value in found.scores.items())
+    return f"""# A Headway model
+
+Trained by Headway {headway.__version__} for {step} updates on `{"`, `".join(recipe.data.names)}`.
+The licence of the training data decides how it may be used.
+
+| validation | |
+| --- | --- |
+{scores}
+
+BLEU and chrF are sacreBLEU's with default settings, greedy decoding, on at most
+{recipe.training.validation_sentences} validation sentences.
+
+    headway translate FOLDER < in > out
+"""

@@ -1,0 +1,81 @@
+"""Optimisers: which weights learn, which optimiser moves them, and which of them decay."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from headway.errors import ConfigError
+from headway.training.muon import Muon
+
+OptimiserKind = Literal["adam", "adamw", "muon"]
+
+EPSILON = 1e-9
+"""Adam's, as in the paper (section 5.3)."""
+
+
+class Optimiser:
+    """One or two of torch's optimisers over the weights that learn; the learning rate is given at every update.
+
+    Matrices decay where that is asked for; biases, norms and all tables that are looked up never do. Muon (Jordan et
+    al. 2024) moves the matrices by orthogonal updates, scaled to the size of Adam's, and AdamW moves the rest.
+    """
+
+    def __init__(self, model: nn.Module, kind: OptimiserKind, betas: tuple[float, float], decay: float = 0.0) -> None:
+        adam: dict[str, Any] = {"lr": 0.0, "betas": betas, "eps": EPSILON, "fused": True}
+        learning = [weight for weight in model.parameters() if weight.requires_grad]
+        inner = matrices(model)
+        if kind == "adam":
+            self.parts: list[torch.optim.Optimizer] = [torch.optim.Adam(learning, **adam)]
+            return
+        flat = [weight for weight in learning if kind == "muon" and weight in inner and weight.dim() == 2]
+        rest = [weight for weight in learning if weight not in set(flat)]
+        groups = [
+            {"params": [weight for weight in rest if weight in inner], "weight_decay": decay},
+            {"params": [weight for weight in rest if weight not in inner], "weight_decay": 0.0},
+        ]
+        self.parts = [torch.optim.AdamW([group for group in groups if group["params"]], **adam)]
+        if flat:
+            self.parts.append(Muon(flat, weight_decay=decay))
+
+    def step(self, rate: float) -> None:
+        """Move the weights along their gradients."""
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = rate
+            part.step()
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for part in self.parts:
+            part.zero_grad(set_to_none=True)
+
+    def state(self, weight: nn.Parameter) -> dict[str, Tensor]:
+        """What is remembered of a weight: Adam's moments and counter, Muon's momentum; nothing of a frozen one."""
+        return next((part.state[weight] for part in self.parts if weight in part.state), {})
+
+    def remember(self, weight: nn.Parameter, state: dict[str, Tensor]) -> None:
+        """The inverse of `state`."""
+        for part in self.parts:
+            if any(weight is each for group in part.param_groups for each in group["params"]):
+                part.state[weight] = dict(state)
+
+
+def matrices(model: nn.Module) -> set[Tensor]:
+    """The weights that multiply states: those of linear layers and convolutions."""
+    return {module.weight for module in model.modules() if isinstance(module, nn.Linear | nn.Conv1d)}
+
+
+def freeze(model: nn.Module, parts: tuple[str, ...]) -> int:
+    """Keep the weights whose names begin with one of `parts` as they are; returns how many numbers that are."""
+    names = dict(model.named_parameters(remove_duplicate=False))
+    for part in parts:
+        chosen = [weight for name, weight in names.items() if f"{name}.".startswith(f"{part}.")]
+        if not chosen:
+            known = ", ".join(name for name, _ in model.named_children())
+            raise ConfigError(f"training.freeze: no part of the model is called {part}; its parts are {known}")
+        for weight in chosen:
+            weight.requires_grad_(False)
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise ConfigError("training.freeze: nothing is left to learn; leave a part out")
+    return sum(weight.numel() for weight in model.parameters() if not weight.requires_grad)

@@ -1,0 +1,113 @@
+"""Two processes that train one model, by gloo on the CPU."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+SETTINGS = {
+    "tokenizer.vocabulary": 300, "model.dim": 16, "model.heads": 2, "model.hidden": 32, "model.encoder_layers": 1,
+    "model.decoder_layers": 1, "model.longest": 64, "model.dropout": 0.0, "training.batch_tokens": 128,
+    "training.steps": 14, "training.validate_every": 7, "training.average": 1, "training.log_every": 1,
+    "training.samples": 0, "training.validation_sentences": 2, "training.learning_rate": 0.01,
+}  # fmt: skip
+
+
+def command(corpus, out, *options, **settings):
+    named = SETTINGS | {name.replace("__", "."): value for name, value in settings.items()}
+    sets = [part for name, value in named.items() for part in ("--set", f"{name}={value}")]
+    files = ["--source", str(corpus[0]), "--target", str(corpus[1])]
+    return ["headway", "train", *files, "--out", str(out), "--device", "cpu", *sets, *map(str, options)]
+
+
+def environment():
+    return {name: value for name, value in os.environ.items() if "RANK" not in name} | {"OMP_NUM_THREADS": "1"}
+
+
+def run(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], check=False, capture_output=True, text=True, env=environment(), timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def journal(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(out):
+    return [line["train/loss"] for line in journal(out) if "train/loss" in line]
+
+
+@pytest.fixture(scope="module")
+def parallel_corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parallel")
+    lines = [" ".join(f"w{(3 * n + k * k) % 17}" for k in range(2 + n % 7)) for n in range(120)]
+    (folder / "source").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "target").write_text("".join(f"{line.upper()}\n" for line in lines))
+    return folder / "source", folder / "target"
+
+
+@pytest.fixture(scope="module")
+def alone(parallel_corpus, tmp_path_factory):
+    """One process that takes two batches to an update."""
+    out = tmp_path_factory.mktemp("alone") / "run"
+    run(*command(parallel_corpus, out, training__accumulate=2))
+    return out
+
+
+@pytest.mark.parametrize("sharded", ["false", "true"])
+def test_an_update_of_two_processes_is_that_of_one_with_the_same_batches(parallel_corpus, alone, tmp_path, sharded):
+    """DDP and FSDP2 alike; the number of batches of an epoch is odd, so that one process at times has none."""
+    told = run(*command(parallel_corpus, tmp_path / "run", "--processes", 2, training__sharded=sharded))
+    assert "2 processes" in told
+    ours, theirs = losses(tmp_path / "run"), losses(alone)
+    assert len(ours) == 14
+    assert max(abs(one - other) for one, other in zip(ours, theirs, strict=True)) < 1e-5
+    both = tmp_path / "run", alone
+    scores = [[line["valid/loss"] for line in journal(out) if "valid/loss" in line] for out in both]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+    weights = [load_file(out / "best/model.safetensors") for out in both]
+    for name, weight in weights[0].items():
+        if name.endswith("inputs.bias"):  # a third of which, that of the keys, changes nothing: Adam moves it by noise
+            continue
+        torch.testing.assert_close(weight, weights[1][name], atol=1e-4, rtol=1e-3)
+
+
+def test_a_run_goes_on_with_another_number_of_processes_and_says_so(parallel_corpus, tmp_path):
+    """Begun by torchrun itself with two, resumed by one; no batch of an epoch is left out or met twice."""
+    out = tmp_path / "run"
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+    run(*torchrun, *command(parallel_corpus, out, training__steps=3, training__schedule="inverse_sqrt"))
+    told = run("headway", "train", "--out", str(out), "--device", "cpu", "--resume", "--set", "training.steps=14")
+    assert "resuming at step 3" in told
+    assert "1 processes instead of 2" in told and "no pair is lost or repeated" in told
+    progress = json.loads((max((out / "checkpoints").iterdir()) / "progress.json").read_text())
+    (batches,) = {len(np.fromfile(path, "<i8")) - 1 for path in (out / "data/plans").glob("*.cuts")}
+    assert progress["epoch"] * batches + progress["position"] == 2 * 3 + (14 - 3)
+
+
+def test_a_signal_to_the_launcher_saves_at_the_current_step_in_all_processes(parallel_corpus, tmp_path):
+    out = tmp_path / "run"
+    arguments = command(parallel_corpus, out, "--processes", 2, training__steps=100000, training__patience=100000)
+    words, apart = [sys.executable, "-m", *arguments], {"env": environment(), "start_new_session": True}
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **apart) as process:
+        for line in process.stderr:
+            if line.startswith("step 9"):
+                break
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+    assert process.wait(30) == 143, rest
+    assert time.monotonic() - began < 10
+    (said,) = [line for line in rest.splitlines() if line.startswith("headway: ")]
+    step = int(said.split("stopped at step ")[1].split(";")[0])
+    assert (out / f"checkpoints/step-{step:09d}/MANIFEST.json").is_file()

@@ -1,0 +1,154 @@
+import hashlib
+import json
+import os
+import signal
+
+import pytest
+import torch
+
+from headway.assemble import _resumed, begin, train, trainer_of
+from headway.config import validated
+from headway.errors import Interrupted
+from headway.recipe import Recipe
+from headway.training.memory import Probe, cells, largest_budget
+from headway.training.parallel import ALONE
+from headway.training.signals import Stopper
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+
+GPU = torch.device("cuda")
+
+
+class Screen:
+    def __init__(self):
+        self.lines, self.losses, self.hook = [], [], lambda update: None
+
+    def say(self, line):
+        self.lines.append(line)
+
+    def working(self, what, done, total):
+        pass
+
+    def updated(self, update):
+        self.losses.append(update.loss)
+        self.hook(update)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    lines = [" ".join(f"w{(3 * n + k * k) % 41}" for k in range(2 + n % 19)) for n in range(600)]
+    (tmp_path / "source").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "target").write_text("".join(f"{line.upper()}\n" for line in lines))
+    (tmp_path / "links").write_text("".join(" ".join(f"{k}-{k}" for k in range(len(l.split()))) + "\n" for l in lines))  # noqa: E741
+
+    def build(data=None, model=None, **training):
+        tree = {
+            "data": {"folder": str(tmp_path), "source": "source", "target": "target", **(data or {})},
+            "tokenizer": {"vocabulary": 400},
+            "model": {"dim": 64, "heads": 4, "hidden": 128, "encoder_layers": 2, "decoder_layers": 2, "longest": 64,
+                      "dropout": 0.1, **(model or {})},
+            "training": {"steps": 12, "batch_tokens": 512, "validate_every": 4, "average": 2, "samples": 0,
+                         "validation_sentences": 4, "log_every": 1, "learning_rate": 0.003} | training,
+        }  # fmt: skip
+        return validated(Recipe, tree, "test")
+
+    return build
+
+
+def digests(out, step):
+    folder = out / "checkpoints" / f"step-{step:09d}"
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.safetensors")}
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_a_deterministic_run_resumes_to_the_last_bit(recipe, tmp_path, layout):
+    settings = recipe(layout=layout, deterministic=True, ema=0.9)
+    try:
+        screen = Screen()
+        train(settings, tmp_path / "whole", device=GPU, screen=screen)
+        train(settings, tmp_path / "again", device=GPU, screen=Screen())
+        broken = Screen()
+        broken.hook = lambda update: os.kill(os.getpid(), signal.SIGTERM) if update.step == 6 else None
+        with pytest.raises(Interrupted):
+            train(settings, tmp_path / "broken", device=GPU, screen=broken)
+        train(settings, tmp_path / "broken", device=GPU, screen=Screen(), resume=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert digests(tmp_path / "again", 12) == digests(tmp_path / "whole", 12)
+    assert digests(tmp_path / "broken", 12) == digests(tmp_path / "whole", 12)
+    assert json.loads((tmp_path / "whole/checkpoints/step-000000012/progress.json").read_text())["step"] == 12
+
+
+@pytest.mark.parametrize(
+    ("data", "settings"),
+    [
+        ({}, {"r_drop": 5.0}),
+        ({}, {"scheduled_sampling": 0.3}),
+        ({"alignment": "links"}, {"guided_alignment": 0.1}),
+        ({"word_dropout": 0.1}, {"optimiser": "muon", "weight_decay": 0.01}),
+        ({}, {"optimiser": "adamw", "weight_decay": 0.01, "ema": 0.99, "schedule": "cosine", "curriculum": 2}),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else str(value),
+)
+def test_every_method_learns_on_a_gpu(recipe, tmp_path, data, settings):
+    screen = Screen()
+    train(recipe(data, steps=60, validate_every=30, **settings), tmp_path / "run", device=GPU, screen=screen)
+    assert screen.losses[-1] < 0.9 * screen.losses[0]
+
+
+def opened(settings, out, screen):
+    begin(settings, out, device=GPU, screen=screen)
+    return trainer_of(*_resumed(settings, out, GPU), out, GPU, screen, ALONE, Stopper())
+
+
+def test_when_memory_really_runs_out_the_batch_is_split_and_the_gradient_is_the_same(recipe, tmp_path):
+    screen = Screen()
+    shape = {"dropout": 0.0, "dim": 256, "heads": 4, "hidden": 1024}
+    made = opened(recipe(model=shape, batch_tokens=6000, precision="fp32", layout="padded"), tmp_path / "run", screen)
+    with made.journal:
+        _, batches = made.feed.epoch(0, 0)
+        batch = next(batches)
+        made.model.train()
+        whole = float(made._gradient([batch], batch.units, 1))
+        expected = [weight.grad.clone() for weight in made.model.parameters()]
+        peak, total = torch.cuda.max_memory_reserved(), torch.cuda.get_device_properties(0).total_memory
+        made.optimiser.zero_grad()
+        torch.cuda.empty_cache()
+        least = torch.cuda.memory_reserved()
+        torch.cuda.set_per_process_memory_fraction((least + 0.6 * (peak - least)) / total)
+        try:
+            split = float(made._gradient([batch], batch.units, 1))
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    assert made.progress.cells == cells(batch)
+    assert any("does not fit into memory" in line for line in screen.lines)
+    assert split == pytest.approx(whole, rel=1e-5)
+    for weight, gradient in zip(made.model.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.grad, gradient, atol=1e-6, rtol=1e-3)
+
+
+def test_the_largest_budget_fits_and_one_half_larger_does_not(recipe, tmp_path):
+    made = opened(recipe(model={"dim": 256, "heads": 4, "hidden": 1024}), tmp_path / "run", Screen())
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.empty_cache()
+    limit = torch.cuda.memory_reserved() + (2 << 30)
+    torch.cuda.set_per_process_memory_fraction(limit / total)
+    probe = Probe(made.forward, made.optimiser, made.arithmetic, GPU, longest=50, packed=False)
+    try:
+        with made.journal:
+            found = largest_budget(probe, smallest=50, most=1 << 22, room=int(0.9 * limit))
+            assert 0.7 * limit < probe(found) <= 0.9 * limit
+            with pytest.raises(torch.OutOfMemoryError):
+                probe(3 * found // 2)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_auto_trains_on_a_gpu(recipe, tmp_path):
+    screen = Screen()
+    train(recipe(batch_tokens="auto", steps=6), tmp_path / "run", device=GPU, screen=screen)
+    assert any(line.startswith("batch_tokens auto: ") for line in screen.lines)
+    assert not any("does not fit" in line for line in screen.lines)
