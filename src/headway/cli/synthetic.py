@@ -1,0 +1,107 @@
+"""What `headway distill` and `headway backtranslate` have in common: a run folder with text that a model has made."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.errors import FolderError
+
+if TYPE_CHECKING:
+    import torch
+
+    from headway.cli.terminal import Terminal
+    from headway.recipe import Recipe
+    from headway.synthesis import Translations
+    from headway.translator import Translator
+
+PAIRS = "pairs"
+
+
+def sides_of(folder: Path) -> dict[str, str]:
+    """The two files of a folder of pairs, as a recipe names them."""
+    return {side: str((folder / side).resolve()) for side in ("source", "target")}
+
+
+class Run:
+    """A run folder that is filled with synthetic pairs first and trained in afterwards."""
+
+    def __init__(
+        self,
+        out: Path,
+        device: "torch.device",
+        *,
+        resume: bool = False,
+        time: str | None = None,
+        settings: Sequence[str] = (),
+    ) -> None:
+        from headway.config import override
+
+        self.out = out
+        self.device = device
+        self.overrides = [*([] if time is None else [f"training.time={json.dumps(time)}"]), *settings]
+        self.given = override({}, self.overrides)
+        self.begun = (out / "config.toml").exists()
+        if self.begun and not resume:
+            raise FolderError(f"{out}: already holds a run; go on with --resume, or choose another --out")
+        if resume and not out.is_dir():
+            raise FolderError(f"{out}: holds nothing to resume; leave out --resume to begin")
+
+    def load(self, model: Path, beam: int | None) -> "Translator":
+        """The model that makes the text, with its own search or the beam that was asked for."""
+        from dataclasses import replace
+
+        from headway.config import validated
+        from headway.search import DecodingConfig
+        from headway.translator import load
+
+        translator = load(model, device=self.device)
+        options = translator.decoding.model_dump() | {"nbest": 1} | ({} if beam is None else {"beam": beam})
+        return replace(translator, decoding=validated(DecodingConfig, options, "options"))
+
+    def recipe(self, chosen: Mapping[str, Any]) -> "Recipe":
+        """The recipe of the model to be trained on the pairs: `chosen`, and what the user has set on top."""
+        from headway.config import override, validated
+        from headway.recipe import Recipe
+
+        tree = {"data": sides_of(self.out / PAIRS), **chosen}
+        return validated(Recipe, override(tree, self.overrides), "options")
+
+    def make(
+        self,
+        work: "Translations",
+        pairs: Callable[[Counter[str]], Iterable[tuple[str, str]]],
+        facts: Mapping[str, Any],
+        screen: "Terminal",
+    ) -> Path:
+        """Translate, write the pairs, say how many there are, and return their folder."""
+        from headway.folders import locked
+        from headway.synthesis import write_pairs
+
+        folder = self.out / PAIRS
+        with locked(self.out):
+            work.make(screen.say, screen.working)
+            counts = write_pairs(folder, pairs, {**work.origin, **facts})
+        left = "".join(f", {count} {why}" for why, count in counts.items() if count and why != "pairs")
+        screen.say(f"{counts.get('pairs', 0)} pairs in {folder}{', left out:' + left[1:] if left else ''}")
+        return folder
+
+    def train(self, recipe: "Recipe", screen: "Terminal", *, resume: bool = False) -> None:
+        """Train in the run folder, as `headway train` does."""
+        from headway.assemble import train
+
+        folder = train(recipe, self.out, device=self.device, screen=screen, resume=resume)
+        screen.say(f"the model is in {folder}; try: headway translate {self.out} < FILE")
+
+    def go_on(self) -> None:
+        """Resume the training that has begun in the run folder."""
+        from headway.assemble import stored_recipe
+        from headway.cli.terminal import Terminal
+        from headway.config import override, validated
+        from headway.recipe import Recipe
+
+        tree = stored_recipe(self.out).model_dump(mode="json", exclude_none=True)
+        recipe = validated(Recipe, override(tree, self.overrides), "options")
+        with Terminal(recipe.training.log_every) as screen:
+            self.train(recipe, screen, resume=True)
