@@ -1,28 +1,21 @@
 """A dry run: overfit one batch and see whether loss, masks, memory and speed are sane before an hour is spent."""
 
-import json
 import math
-import os
-import resource
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import torch
 
 from headway.assemble import Screen, build_model, feed_of
 from headway.data.batches import Batch
-from headway.data.pairs import read_pairs
-from headway.data.preparation import divide, prepare
-from headway.data.text import read_lines
 from headway.errors import HeadwayError
 from headway.models.catalog import Model
 from headway.objectives import LabelSmoothedLikelihood
-from headway.recipe import Recipe, choose
+from headway.recipe import Recipe
 from headway.sequences import Sequences
+from headway.trial import memory, sample
 
 SAMPLE = 2000
 """Pairs looked at."""
@@ -33,41 +26,18 @@ UPDATES = 60
 def rehearse(recipe: Recipe, *, device: torch.device, screen: Screen) -> None:
     """Try the recipe on the first pairs of its corpus; what is not sane is a `HeadwayError`. Nothing is kept."""
     with tempfile.TemporaryDirectory(prefix="headway-") as name:
-        folder = Path(name)
-        pairs = _sampled(recipe, folder / "sample.jsonl")
-        data = recipe.data.model_copy(
-            update={"source": folder / "sample.jsonl", "target": None, "fields": ("source", "target")}
-        )
-        recipe = choose(recipe.model_copy(update={"data": data}), pairs, device)
-        assert recipe.model is not None  # chosen just now
-        split = divide(data, screen.working)
-        longest = recipe.model.longest
-        prepared = prepare(data, recipe.tokenizer, folder, longest=longest, split=split, report=screen.working)
+        taken = sample(recipe, Path(name), most=SAMPLE, device=device, screen=screen, spread=False)
+        recipe, prepared = taken.recipe, taken.prepared
         torch.manual_seed(recipe.training.seed)
         model = build_model(recipe, prepared).to(device)
-        _, batches = feed_of(recipe, prepared, folder).epoch(0, 0)
+        _, batches = feed_of(recipe, prepared, Path(name) / "run").epoch(0, 0)
         batch = next(batches).to(device)
         _masks(model, batch, screen)
         learn = _Learner(model, batch, torch.autocast(device.type, torch.bfloat16, recipe.training.precision == "bf16"))
-        _speed(learn, pairs, screen)
+        _speed(learn, taken.pairs, screen)
         _loss(learn, recipe, screen)
         _memory(device, screen)
         screen.say("sane: train without --dry-run")
-
-
-def _sampled(recipe: Recipe, path: Path) -> int:
-    """Copy the first pairs to `path` and estimate from their size how many there are in all."""
-    files, taken, read = recipe.data.training(), 0, 0
-    with path.open("w", encoding="utf-8") as sample:
-        for pair in islice(read_pairs(files, invalid=recipe.data.invalid), SAMPLE):
-            sample.write(json.dumps({"source": pair.source, "target": pair.target}) + "\n")
-            taken += 1
-            read += len(pair.source.encode()) + 1 + (len(pair.target.encode()) + 1 if len(files.paths) == 1 else 0)
-    if taken < SAMPLE:
-        return taken
-    if files.source.suffix == ".gz":  # its size on disk says little
-        return sum(1 for _ in read_lines(files.source, invalid="skip"))
-    return max(taken, taken * files.source.stat().st_size // read)
 
 
 def _masks(model: Model, batch: Batch, screen: Screen) -> None:
@@ -152,11 +122,7 @@ def _loss(learn: _Learner, recipe: Recipe, screen: Screen) -> None:
 
 def _memory(device: torch.device, screen: Screen) -> None:
     """The peak of all of it, weights, gradients and moments of the optimiser included."""
-    if device.type == "cuda":
-        used, total = torch.cuda.max_memory_allocated(device), torch.cuda.get_device_properties(device).total_memory
-    else:
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    used, total = memory(device)
     told = f"{used / 2**30:.2f} of {total / 2**30:.1f} GiB"
     if used > 0.9 * total:
         raise HeadwayError(f"memory: {told}; lower training.batch_tokens and raise training.accumulate")
