@@ -10,10 +10,11 @@ from typing import Any
 
 from headway.config import Settings
 from headway.data.cleaning import CleaningConfig
-from headway.data.config import DataConfig
+from headway.data.config import CorpusConfig, DataConfig
 from headway.data.tokenizer import TokenizerConfig
 from headway.models.transformer import TransformerConfig
 from headway.search import DecodingConfig
+from headway.start import StartConfig
 from headway.training.config import TrainingConfig
 
 HEAD = """# All settings
@@ -27,13 +28,18 @@ How choices are made for what is unset: [training.md](training.md)."""
 
 GROUPS: dict[str, type[Settings]] = {
     "data": DataConfig,
+    "data.corpora": CorpusConfig,
     "data.cleaning": CleaningConfig,
     "tokenizer": TokenizerConfig,
     "model": TransformerConfig,
+    "start": StartConfig,
     "training": TrainingConfig,
     "decoding": DecodingConfig,
 }
 """Every group of a recipe; a test holds the list to the recipe."""
+
+SEVERAL = ("data.corpora",)
+"""Groups of which there may be more than one."""
 
 WORDS = {"integer": "integer", "number": "number", "boolean": "true or false", "string": "text"}
 LIMITS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "up to"}
@@ -53,7 +59,8 @@ def _group(name: str, settings: type[Settings]) -> str:
         if "$ref" not in field  # a group of its own
     ]
     head = "| setting | value | default | meaning |\n| --- | --- | --- | --- |"
-    return "\n".join([f"## `[{name}]`\n\n{_one_line(schema['description'])}\n", head, *rows])
+    title = f"[[{name}]]" if name in SEVERAL else f"[{name}]"
+    return "\n".join([f"## `{title}`\n\n{_one_line(schema['description'])}\n", head, *rows])
 
 
 def _kind(field: dict[str, Any]) -> str:
@@ -65,8 +72,11 @@ def _kind(field: dict[str, Any]) -> str:
 def _choice(schema: dict[str, Any]) -> str:
     if "const" in schema or "enum" in schema:
         return " or ".join(f"`{json.dumps(value)}`" for value in schema.get("enum", [schema.get("const")]))
+    if "$ref" in schema:
+        return "group"
     if schema["type"] == "array":
-        return f"[{', '.join(_choice(item) for item in schema['prefixItems'])}]"
+        items = [_choice(item) for item in schema.get("prefixItems", [])] or [_choice(schema["items"]), "..."]
+        return f"[{', '.join(items)}]"
     word = "path" if schema.get("format") == "path" else WORDS[schema["type"]]
     return " ".join([word, *_limits(schema)])
 

@@ -5,7 +5,9 @@ import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(path for folder in (".", "docs", "docs/decisions") for path in (ROOT / folder).glob("*.md"))
+PAGES = sorted(
+    path for folder in (".", "docs", "docs/decisions", "docs/how-to") for path in (ROOT / folder).glob("*.md")
+)
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 
 

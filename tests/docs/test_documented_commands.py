@@ -26,7 +26,8 @@ def test_there_are_commands_to_check():
     assert len(SHOWN) > 20
     assert {where for where, _ in SHOWN} >= {"README.md", "docs/training.md", "recipes/multi30k.toml"}
     assert {words[0] for _, words in MENTIONED} == {"demo", "check", "init", "train", "translate", "evaluate",
-                                                   "attention", "embed", "positions", "info"}  # fmt: skip
+                                                   "attention", "embed", "positions", "info", "plan", "distill",
+                                                   "backtranslate"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("where", "words"), SHOWN, ids=str)
