@@ -16,13 +16,10 @@ from headway.allocator import keep_freed_memory
 from headway.config import read_toml, validated, write_toml
 from headway.data.feed import Feed
 from headway.data.preparation import Prepared, divide, overlap, prepare, reopen
-from headway.data.tokenizer import Tokenizer
-from headway.data.vectors import read_vectors
-from headway.errors import ConfigError, FolderError, UserError
+from headway.errors import ConfigError, FolderError, HeadwayError, UserError
 from headway.finish import finish
 from headway.folders import locked, write_text
 from headway.models.catalog import CATALOG, Model, ModelConfig
-from headway.nn.embedding import Embedding
 from headway.objectives import (
     ConsistentLikelihood,
     GuidedLikelihood,
@@ -32,12 +29,12 @@ from headway.objectives import (
     check_guidance,
 )
 from headway.recipe import MAY_CHANGE, Recipe, choose, differences
-from headway.start import open_start
+from headway.start import open_start, start_from_vectors
 from headway.training.average import MovingAverage
 from headway.training.checkpoint import Checkpoints
 from headway.training.config import TrainingConfig
 from headway.training.journal import Journal, Unwritten
-from headway.training.memory import Probe, largest_budget
+from headway.training.memory import Probe, largest_budget, out_of_memory
 from headway.training.optimiser import Optimiser, freeze
 from headway.training.parallel import Parallel, joined, own_device, restarted
 from headway.training.progress import Progress
@@ -85,7 +82,7 @@ SAMPLING_RAMP = 100_000
 def choose_device(name: str | None) -> torch.device:
     """The device by name, or the best there is."""
     if name is None:
-        return own_device(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -103,11 +100,14 @@ def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, re
 
     Where torchrun has started several processes, all of them call this and train one model.
     """
-    _make_deterministic(recipe.training)
-    with Stopper() as stopper, joined(device, sharded=recipe.training.sharded) as parallel:
+    if resume:
+        stored_recipe(out)  # which says that there is none before anything is made there
+    training = recipe.training
+    with Stopper() as stopper, deterministic(training), joined(device, sharded=training.sharded) as parallel:
         stopper.hasty = AGAIN  # there is nothing to save yet
         screen = screen if parallel.first else Silent()
-        begun = resume or (restarted() and (out / "config.toml").exists())
+        again = resume or (restarted() and (out / "config.toml").exists())
+        begun = bool(parallel.exchange(int(again))[0][0])
         with _held(out) if parallel.first else nullcontext() as before:
             with _undone(before) if before and not begun else nullcontext():
                 if not begun:
@@ -118,23 +118,51 @@ def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, re
             with trainer.journal:
                 screen.say(f"training on {device}: {_described(trainer.model, prepared, recipe, parallel)}")
                 stopper.hasty = ""
-                reason = trainer.fit()
+                reason = _fitted(trainer)
                 screen.say(f"training ends: {reason}")
                 parallel.in_turn(lambda: finish(trainer, prepared, recipe, out, screen.say))
     return out / "best"
 
 
-def begin(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, processes: int = 1) -> None:
-    """Prepare a run in `out`, so that so many other processes can resume it at step 0."""
+def _fitted(trainer: Trainer) -> str:
+    try:
+        return trainer.fit()
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        told = f"step {trainer.progress.step}: memory ran out in a validation or in the optimiser"
+        raise HeadwayError(f"{told}; lower training.batch_tokens or the size of the model and resume") from None
+
+
+def begin(
+    recipe: Recipe,
+    out: Path,
+    *,
+    device: torch.device,
+    screen: Screen,
+    processes: int = 1,
+    pairs: int | None = None,
+) -> None:
+    """Prepare a run in `out`, so that so many other processes can resume it at step 0.
+
+    Where the corpus is a sample, `pairs` are those of the whole.
+    """
     with Stopper() as stopper, _held(out) as before, _undone(before):
         stopper.hasty = AGAIN
-        _begin(recipe, out, device, screen, processes)
+        _begin(recipe, out, device, screen, processes, pairs)
 
 
-def _make_deterministic(training: TrainingConfig) -> None:
+@contextmanager
+def deterministic(training: TrainingConfig) -> Iterator[None]:
+    """Compute with deterministic kernels where the settings ask for them."""
+    before = torch.are_deterministic_algorithms_enabled()
     if training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the GPU is first used
         torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 @dataclass(frozen=True)
@@ -174,7 +202,9 @@ def _undone(before: _Before) -> Iterator[None]:
         raise
 
 
-def _begin(recipe: Recipe, out: Path, device: torch.device, screen: Screen, processes: int) -> None:
+def _begin(
+    recipe: Recipe, out: Path, device: torch.device, screen: Screen, processes: int, pairs: int | None = None
+) -> None:
     """Prepare the data, make every open choice and write both down; the run then only has to be resumed."""
     if (out / "config.toml").exists():
         raise FolderError(f"{out}: already holds a run; go on with --resume, or choose another --out")
@@ -204,15 +234,14 @@ def _begin(recipe: Recipe, out: Path, device: torch.device, screen: Screen, proc
     common = overlap(recipe.data, split)
     if common:
         screen.say(f"warning: the sources of {common} training pairs stand in {recipe.data.test_source} too")
-    with torch.device("meta"):
-        freeze(
-            build_model(recipe, prepared), recipe.training.freeze
-        )  # what is wrong with them is said before hours pass
+    with torch.device("meta"):  # what is wrong with the model is said before hours pass
+        freeze(build_model(recipe, prepared), recipe.training.freeze)
     if recipe.training.batch_tokens == "auto":
-        recipe = _changed(recipe, batch_tokens=_largest_budget(recipe, prepared, device, screen))
-    epoch = len(feed_of(recipe, prepared, out).plan(0)) // (recipe.training.accumulate * processes)
+        recipe = _changed(recipe, batch_tokens=_largest_budget(recipe, prepared, device, screen, pairs))
+    epoch = len(feed_of(recipe, prepared, out).plan(recipe.training.curriculum))
     if recipe.training.validate_every is None and recipe.training.time is None:
-        recipe = _changed(recipe, validate_every=max(100, min(epoch, 5000)))
+        updates = epoch // (recipe.training.accumulate * processes)
+        recipe = _changed(recipe, validate_every=max(100, min(updates, 5000)))
     write_text(out / "config.toml", write_toml(recipe))
 
 
@@ -220,7 +249,7 @@ def _changed(recipe: Recipe, **training: object) -> Recipe:
     return recipe.model_copy(update={"training": recipe.training.model_copy(update=training)})
 
 
-def _largest_budget(recipe: Recipe, prepared: Prepared, device: torch.device, screen: Screen) -> int:
+def _largest_budget(recipe: Recipe, prepared: Prepared, device: torch.device, screen: Screen, pairs: int | None) -> int:
     """What `batch_tokens = "auto"` stands for: as large as memory allows, but no fewer than 100 batches an epoch."""
     screen.working("looking for the largest batch", 0, None)
     training, store = recipe.training, prepared.store
@@ -230,8 +259,11 @@ def _largest_budget(recipe: Recipe, prepared: Prepared, device: torch.device, sc
     longest = 1 + max(int(lengths.max()) for lengths in (store.source_lengths, store.target_lengths))
     arithmetic = partial(torch.autocast, device.type, torch.bfloat16, enabled=training.precision == "bf16")
     probe = Probe(forward, optimiser, arithmetic, device, longest, packed=training.layout == "packed")
-    tokens = max(store.manifest["tokens"]) + len(store)
+    tokens = (max(store.manifest["tokens"]) + len(store)) * (pairs or len(store)) // len(store)
     found = largest_budget(probe, smallest=longest, most=max(longest, tokens // 100), room=probe.room)
+    del forward, optimiser, probe, model
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # other processes may be going to need it
     screen.say(f"batch_tokens auto: {found}")
     return found
 
@@ -341,9 +373,10 @@ def _restored(progress: Progress, training: TrainingConfig, parallel: Parallel, 
         progress = replace(progress, steps=_planned(training), time=training.time)
     screen.say(f"resuming at step {progress.step}")
     if progress.world != parallel.world:
-        told = f"{parallel.world} processes instead of {progress.world}: batches, dropout and sums differ from here on"
+        told = f"now with {parallel.world} instead of {progress.world} processes: dropout and sums differ from here on"
         screen.say(f"{told}; no pair is lost or repeated")
-    return replace(progress, world=parallel.world)
+    # Divided models need as many passes in every process.
+    return replace(progress, world=parallel.world, cells=None if parallel.sharded else progress.cells)
 
 
 def objective_of(training: TrainingConfig) -> Objective:
@@ -369,7 +402,15 @@ def _start(model: Model, recipe: Recipe, prepared: Prepared, screen: Screen) -> 
     if recipe.start is not None:
         open_start(recipe.start).fill(model, prepared.source, prepared.target)
         screen.say(f"beginning from the model in {recipe.start.model}")
-    _start_from_vectors(model, recipe, prepared, screen)
+    data = recipe.data
+    sides = (
+        (data.source_vectors, model.source_embedding, prepared.source),
+        (data.target_vectors, model.target_embedding, prepared.target),
+    )
+    for path, embedding, tokenizer in sides:
+        if path is not None:
+            count = start_from_vectors(embedding, data.folder / path, tokenizer)
+            screen.say(f"{count} of {tokenizer.size} tokens start from the vectors in {path}")
 
 
 def build_model(recipe: Recipe, prepared: Prepared) -> Model:
@@ -390,37 +431,6 @@ def _refuse_too_large(config: ModelConfig, vocabulary: int) -> None:
     if 16 * count > memory:  # weights, gradients and two moments of four bytes each
         told = f"{count / 1e6:,.0f} M parameters take {16 * count / 2**30:,.0f} GiB to train"
         raise ConfigError(f"model: {told}, the machine has {memory / 2**30:,.0f}; lower dim, hidden or the layers")
-
-
-def _start_from_vectors(model: Model, recipe: Recipe, prepared: Prepared, screen: Screen) -> None:
-    data = recipe.data
-    sides = (
-        (data.source_vectors, model.source_embedding, prepared.source),
-        (
-            data.target_vectors,
-            model.target_embedding,
-            prepared.target,
-        ),
-    )
-    for path, embedding, tokenizer in sides:
-        if path is not None:
-            count = start_from_vectors(embedding, data.folder / path, tokenizer)
-            screen.say(f"{count} of {tokenizer.size} tokens start from the vectors in {path}")
-
-
-def start_from_vectors(embedding: Embedding, path: Path, tokenizer: Tokenizer) -> int:
-    """Set the embedding of every token that is a word of the vector file; returns how many were found.
-
-    A looked-up embedding then is the vector itself.
-    """
-    words = tokenizer.words()
-    vectors, width = read_vectors(path, words.keys())
-    if width != embedding.weight.shape[1]:
-        raise ConfigError(f"{path}: vectors of {width} features, model.dim is {embedding.weight.shape[1]}; set it so")
-    with torch.no_grad():
-        for word, vector in vectors.items():
-            embedding.weight[words[word]] = torch.from_numpy(vector) / embedding.scale
-    return len(vectors)
 
 
 def feed_of(recipe: Recipe, prepared: Prepared, out: Path) -> Feed:

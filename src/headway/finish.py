@@ -8,7 +8,7 @@ import torch
 
 import headway
 from headway.data.preparation import Prepared
-from headway.errors import FolderError
+from headway.errors import FolderError, HeadwayError
 from headway.folders import verify_folder
 from headway.recipe import Recipe
 from headway.training.checkpoint import load_parameters
@@ -22,6 +22,8 @@ def finish(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, say:
     if _finished(folder, step):
         say(f"the model in {folder} is already that of step {step}: nothing to do")
         return
+    if not trainer.progress.best:
+        raise HeadwayError(f"{out}: no validation was finite; lower the learning rate and train in another folder")
     steps = [number for _, number in trainer.progress.best if trainer.checkpoints.sound(number, say)]
     if not steps:
         raise FolderError(f"{out}: none of its best checkpoints is whole; train again in another folder")

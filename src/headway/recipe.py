@@ -26,7 +26,7 @@ MAY_CHANGE = frozenset(
     }
     | {f"decoding.{name}" for name in DecodingConfig.model_fields}
 )
-"""Settings that may differ when a run is resumed: how long it goes on and what it shows, never what it computes."""
+"""Settings that may differ when a run is resumed: how long it goes on, its schedule fitted to that; what it shows."""
 
 
 SIZES = frozenset({"preset", "dim", "heads", "hidden", "encoder_layers", "decoder_layers"})

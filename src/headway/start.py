@@ -1,4 +1,4 @@
-"""Beginning where another model ended: its tokenizers, its shape and its weights."""
+"""Beginning where another model ended: its tokenizers, its shape and its weights; or from word vectors."""
 
 import json
 import math
@@ -13,8 +13,10 @@ from headway.data.config import DataConfig
 from headway.data.extension import extend, pieces_of_new
 from headway.data.preparation import Report, Split, vocabulary_texts
 from headway.data.tokenizer import JsonTokenizer, Tokenizer, TokenizerConfig
+from headway.data.vectors import read_vectors
 from headway.errors import ConfigError
 from headway.models.catalog import Model, ModelConfig
+from headway.nn.embedding import Embedding
 from headway.training.checkpoint import load_parameters, parameters
 from headway.translator import Translator, load
 
@@ -97,6 +99,21 @@ class Start:
 def open_start(config: StartConfig) -> Start:
     """Load the model a run begins from; its folder is verified first and nothing in it is executed."""
     return Start(config, load(config.model))
+
+
+def start_from_vectors(embedding: Embedding, path: Path, tokenizer: Tokenizer) -> int:
+    """Set the embedding of every token that is a word of the vector file; returns how many were found.
+
+    A looked-up embedding then is the vector itself.
+    """
+    words = tokenizer.words()
+    vectors, width = read_vectors(path, words.keys())
+    if width != embedding.weight.shape[1]:
+        raise ConfigError(f"{path}: vectors of {width} features, model.dim is {embedding.weight.shape[1]}; set it so")
+    with torch.no_grad():
+        for word, vector in vectors.items():
+            embedding.weight[words[word]] = torch.from_numpy(vector) / embedding.scale
+    return len(vectors)
 
 
 def _kind(tokenizer: Tokenizer) -> str | None:

@@ -12,7 +12,7 @@ from headway.data.text import read_lines
 from headway.errors import DataError, FolderError, Interrupted
 from headway.folders import MANIFEST, sha256, verify_folder, write_folder
 from headway.training.signals import Stopper
-from headway.translator import Translator
+from headway.translator import Translator, model_folder
 
 PIECE = 2000
 """Lines translated between two moments at which work is safe."""
@@ -122,11 +122,6 @@ def translations(
         "decoding": translator.decoding.model_dump(mode="json"),
     }
     return Translations(translator, lines, total, folder, origin)
-
-
-def model_folder(folder: Path) -> Path:
-    """The model folder itself, where a run folder may be given."""
-    return folder / "best" if (folder / "best").is_dir() else folder
 
 
 def write_pairs(

@@ -242,9 +242,7 @@ START, END = "⟨s⟩", "⟨/s⟩"
 
 def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Translator:
     """Load a model folder, or the `best` model of a run folder; nothing in it is ever executed."""
-    path = Path(folder)
-    if (path / "best").is_dir():
-        path = path / "best"
+    path = model_folder(Path(folder))
     sealed = verify_folder(path)["files"]
     card = _card(path)
     names = _tokenizer_names(card)
@@ -262,6 +260,11 @@ def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Translato
                 f"{path / name}: {tokenizer.size} tokens, the model has {size}; they do not belong together"
             )
     return Translator(_model(path, card, device), source, target, card.decoding)
+
+
+def model_folder(folder: Path) -> Path:
+    """The model folder itself, where a run folder may be given."""
+    return folder / "best" if (folder / "best").is_dir() else folder
 
 
 def _card(path: Path) -> Card:

@@ -58,7 +58,7 @@ def sample(
     recipe = recipe.model_copy(update={"data": data})
     if recipe.start is None:  # which leaves nothing to choose by the number of pairs
         recipe = choose(recipe, pairs, device)
-    begin(recipe, folder / "run", device=device, screen=_Quiet(screen))
+    begin(recipe, folder / "run", device=device, screen=_Quiet(screen), pairs=pairs)
     recipe = stored_recipe(folder / "run")
     prepared = reopen(data, folder / "run" / "data")
     assert prepared is not None  # just now

@@ -89,7 +89,7 @@ def test_a_run_goes_on_with_another_number_of_processes_and_says_so(parallel_cor
     run(*torchrun, *command(parallel_corpus, out, training__steps=3, training__schedule="inverse_sqrt"))
     told = run("headway", "train", "--out", str(out), "--device", "cpu", "--resume", "--set", "training.steps=14")
     assert "resuming at step 3" in told
-    assert "1 processes instead of 2" in told and "no pair is lost or repeated" in told
+    assert "now with 1 instead of 2 processes" in told and "no pair is lost or repeated" in told
     progress = json.loads((max((out / "checkpoints").iterdir()) / "progress.json").read_text())
     (batches,) = {len(np.fromfile(path, "<i8")) - 1 for path in (out / "data/plans").glob("*.cuts")}
     assert progress["epoch"] * batches + progress["position"] == 2 * 3 + (14 - 3)
@@ -111,3 +111,14 @@ def test_a_signal_to_the_launcher_saves_at_the_current_step_in_all_processes(par
     (said,) = [line for line in rest.splitlines() if line.startswith("headway: ")]
     step = int(said.split("stopped at step ")[1].split(";")[0])
     assert (out / f"checkpoints/step-{step:09d}/MANIFEST.json").is_file()
+
+
+def test_a_mistake_in_several_processes_is_one_line_and_is_not_tried_again(parallel_corpus, tmp_path):
+    out = tmp_path / "run"
+    run(*command(parallel_corpus, out, training__steps=2))
+    again = ["train", "--out", str(out), "--device", "cpu", "--resume", "--set", "training.seed=2", "--processes", "2"]
+    words = [sys.executable, "-m", "headway", *again]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment(), timeout=300)
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("headway: ")]
+    assert "training.seed" in line

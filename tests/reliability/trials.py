@@ -22,7 +22,7 @@ from headway.cli.terminal import Terminal
 from headway.validation import Validator
 
 FILES = {
-    "storing": r"/data/store\.tmp-\d+/source\.tokens$",
+    "storing": r"/data/store\.tmp-.+-\d+/source\.tokens$",
     "planning": r"/plans/plan-",
     "saving": r"/checkpoints/step-\d+\.tmp",
     "pruning": r"/checkpoints/step-\d+(\.old)?$",

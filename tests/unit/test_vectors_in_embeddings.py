@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from headway.assemble import start_from_vectors
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.errors import ConfigError
 from headway.nn.embedding import Embedding
+from headway.start import start_from_vectors
 
 TEXTS = ["le chat dort", "un chat mange", "le chien dort"] * 20
 

@@ -25,6 +25,7 @@ from headway.cli import (
     train,
     translate,
 )
+from headway.cli.terminal import speaks
 from headway.errors import HeadwayError, Interrupted, UserError
 
 app = App(
@@ -70,8 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _said_elsewhere(error: HeadwayError) -> bool:
     """Whether another of several processes that train together tells the user the same."""
-    alike = isinstance(error, UserError | Interrupted)
-    return not str(error) or (alike and os.environ.get("RANK", "0") != "0")
+    return not str(error) or (isinstance(error, UserError | Interrupted) and not speaks())
 
 
 def complain(message: str, code: int) -> int:

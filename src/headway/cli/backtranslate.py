@@ -38,7 +38,8 @@ def command(
     """Make training pairs from text in the target language alone (back-translation, Sennrich et al. 2016).
 
     A model of the reverse direction translates the text; its outputs are synthetic sources. With true pairs beside
-    them, a model is trained on both. After a stop or a kill the same command goes on.
+    them, a model is trained on both. After a stop or a kill the same command goes on,
+    with --resume once training has begun.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def command(
     out
         The folder to create: translations, pairs and, with true pairs, the model.
     source
-        True pairs to train on as well: their source; or both sides in one .tsv or .jsonl.
+        True pairs to train on as well: their source; or both sides in one .tsv, .jsonl or .parquet.
     target
         Their target, line by line.
     noise

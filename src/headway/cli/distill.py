@@ -31,14 +31,15 @@ def command(
     """Train a small model on the outputs of a large one (sequence-level distillation, Kim and Rush 2016).
 
     The teacher translates the source; the student, a size smaller and with the teacher's vocabulary unless --set says
-    otherwise, learns from the pairs. After a stop or a kill the same command goes on.
+    otherwise, learns from the pairs. After a stop or a kill the same command goes on,
+    with --resume once training has begun.
 
     Parameters
     ----------
     teacher
         A model folder or a run folder.
     source
-        Text for the teacher, a sentence a line; or both sides in one .tsv or .jsonl. Any file may be .gz.
+        Text for the teacher, a sentence a line; or both sides in one .tsv, .jsonl or .parquet.
     out
         The run folder to create: translations, pairs and the student.
     target
@@ -86,7 +87,7 @@ def command(
 def _student(model: "Translator", teacher: Path, given: dict[str, Any]) -> dict[str, Any]:
     """The recipe of the student as far as the teacher decides it and the user has not."""
     from headway.recipe import SIZES
-    from headway.synthesis import model_folder
+    from headway.translator import model_folder
 
     shape: dict[str, Any] = {"longest": model.model.config.longest}
     if SIZES.isdisjoint(given.get("model", {})):

@@ -32,7 +32,8 @@ def command(
     recipe
         A TOML recipe; not needed with --source and --target.
     source
-        Text to learn from, a sentence a line; or both sides in one .tsv or .jsonl. Any file may be .gz.
+        Text to learn from, a sentence a line, which may be .gz; or both sides in one .tsv, .jsonl or .parquet.
+        A glob in quotes, as in 'train-*.en', means shards.
     target
         Its translation, line by line.
     data

@@ -1,11 +1,11 @@
 """What `headway distill` and `headway backtranslate` have in common: a run folder with text that a model has made."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.cli.recipes import overrides, read_recipe
 from headway.errors import FolderError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Run:
 
         self.out = out
         self.device = device
-        self.overrides = [*([] if time is None else [f"training.time={json.dumps(time)}"]), *settings]
+        self.overrides = overrides(list(settings), training__time=time)
         self.given = override({}, self.overrides)
         self.begun = (out / "config.toml").exists()
         if self.begun and not resume:
@@ -96,12 +96,8 @@ class Run:
 
     def go_on(self) -> None:
         """Resume the training that has begun in the run folder."""
-        from headway.assemble import stored_recipe
         from headway.cli.terminal import Terminal
-        from headway.config import override, validated
-        from headway.recipe import Recipe
 
-        tree = stored_recipe(self.out).model_dump(mode="json", exclude_none=True)
-        recipe = validated(Recipe, override(tree, self.overrides), "options")
+        recipe = read_recipe(None, self.overrides, self.out)
         with Terminal(recipe.training.log_every) as screen:
             self.train(recipe, screen, resume=True)

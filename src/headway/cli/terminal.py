@@ -1,5 +1,6 @@
 """What a person sees of a run, on standard error: a live line in a terminal, plain lines anywhere else."""
 
+import os
 import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -63,6 +64,11 @@ class Terminal:
             self.live.update(Text(line))
         else:
             self.say(line)
+
+
+def speaks() -> bool:
+    """Whether this process is the one that talks, where torchrun has started several on this machine."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def bar(share: float, width: int = 30) -> str:

@@ -1,6 +1,5 @@
 """`headway train`."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -63,7 +62,7 @@ def command(
         raise ConfigError("--out: missing; name the run folder to create, as in --out runs/first")
     from headway.assemble import begin
     from headway.assemble import train as run
-    from headway.cli.terminal import Terminal
+    from headway.cli.terminal import Terminal, speaks
     from headway.training.parallel import launch, started_by_torchrun
 
     chosen, where = read_recipe(recipe, changes, out if resume else None), choose_devices(device, processes)
@@ -76,7 +75,7 @@ def command(
         assert out is not None  # refused above
         if processes == 1 or started_by_torchrun():
             folder = run(chosen, out, device=where, screen=screen, resume=resume)
-            if os.environ.get("RANK", "0") == "0":
+            if speaks():
                 screen.say(f"the model is in {folder}; try: headway translate {out} < FILE")
             return
         if not resume:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headway.data.links import parsed
 from headway.data.pairs import Pair
-from headway.data.store import abandoned, writing
+from headway.data.store import owner, plain, sweep, writing
 from headway.data.tokenizer import JsonTokenizer, Tokenizer
 from headway.errors import FolderError
 from headway.folders import sha256, sync
@@ -73,7 +73,7 @@ def open_alignment(folder: Path, key: Mapping[str, Any]) -> Alignment | None:
         return None
     except (OSError, ValueError):
         raise FolderError(f"{folder / _MANIFEST}: cannot be read; delete {folder} to build it again") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or manifest.get("key") != _plain(key):
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or manifest.get("key") != plain(key):
         return None
     return Alignment(folder, manifest)
 
@@ -92,13 +92,13 @@ def build_alignment(
 
     Pairs with a side of more than `longest` tokens, tags included, are left out, as they are of the token store.
     """
-    unfinished = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
+    unfinished = folder.with_name(f"{folder.name}.tmp-{owner()}")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
+        sweep(folder)
         unfinished.mkdir()
         try:
-            manifest = {"format": FORMAT, "key": _plain(key)}
+            manifest = {"format": FORMAT, "key": plain(key)}
             with (unfinished / "links").open("wb") as links, (unfinished / "offsets").open("wb") as offsets:
                 written = _Writer(links, offsets)
                 for read, chunk in _chunks(pairs):
@@ -114,7 +114,7 @@ def build_alignment(
             unfinished.rename(folder)
             sync(folder.parent)
         finally:
-            _sweep(folder)
+            sweep(folder)
     return Alignment(folder, manifest)
 
 
@@ -196,16 +196,3 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:
     while chunk := list(islice(iterator, _CHUNK)):
         read += len(chunk)
         yield read, chunk
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what builds of this process, or of processes that are gone, have left behind."""
-    prefix = f"{folder.name}.tmp-"
-    for leftover in folder.parent.glob(f"{prefix}*"):
-        if abandoned(leftover.name.removeprefix(prefix)):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _plain(key: Mapping[str, Any]) -> Any:
-    """The key as it reads back from JSON."""
-    return json.loads(json.dumps(key, default=str))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.data.mixture import Integers, Mixture, Runs, mixed_runs, shuffled
-from headway.data.store import TokenStore, abandoned, mapped, release, writing
+from headway.data.store import TokenStore, abandoned, mapped, owner, release, writing
 from headway.errors import ConfigError, DataError
 
 Layout = Literal["padded", "packed"]
@@ -227,7 +227,7 @@ def _batches_shuffled(pairs: Integers, counts: Integers, chance: np.random.PCG64
 
 def _write(path: Path, blocks: Iterator[tuple[Integers, Integers]]) -> None:
     """Write both files under other names and move them into place, the cuts last."""
-    temporary = {suffix: path.with_name(f"{path.name}.{suffix}.tmp-{os.getpid()}") for suffix in ("order", "cuts")}
+    temporary = {suffix: path.with_name(f"{path.name}.{suffix}.tmp-{owner()}") for suffix in ("order", "cuts")}
     try:
         with temporary["order"].open("wb") as order, temporary["cuts"].open("wb") as cuts:
             done = 0
@@ -261,7 +261,7 @@ def _prune(folder: Path, newest: Path) -> None:
     ages: list[tuple[float, Path]] = []
     for path in folder.glob("plan-*"):
         with suppress(FileNotFoundError):  # another process may be pruning as well
-            if ".tmp-" in path.name and abandoned(path.name.rpartition("-")[2]):
+            if ".tmp-" in path.name and abandoned(path.name.partition(".tmp-")[2]):
                 path.unlink()
             elif path.suffix == ".cuts" and path.stem != newest.name:
                 ages.append((path.stat().st_mtime, path))

@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import shutil
+import socket
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -144,7 +145,7 @@ def open_store(folder: Path, key: Mapping[str, Any]) -> TokenStore | None:
         return None
     except (OSError, ValueError):
         raise FolderError(f"{folder / _MANIFEST}: cannot be read; delete {folder} to build it again") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or manifest.get("key") != _plain(key):
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or manifest.get("key") != plain(key):
         return None
     for name, entry in manifest["files"].items():
         path = folder / name
@@ -170,21 +171,21 @@ def build_store(
     Pairs with a side of more than `longest` tokens are dropped and counted. `progress` hears how many pairs were read.
     Memory does not grow with the corpus.
     """
-    unfinished = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
+    unfinished = folder.with_name(f"{folder.name}.tmp-{owner()}")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
+        sweep(folder)
         unfinished.mkdir()
         try:
             manifest = _fill(unfinished, pairs, (source, target), longest, progress)
-            manifest["key"] = _plain(key)
+            manifest["key"] = plain(key)
             _write_manifest(unfinished, manifest)
             if folder.exists():
-                folder.rename(folder.with_name(f"{folder.name}.tmp-{os.getpid()}-old"))
+                folder.rename(folder.with_name(f"{folder.name}.tmp-{owner()}-old"))
             unfinished.rename(folder)
             sync(folder.parent)
         finally:
-            _sweep(folder)
+            sweep(folder)
     return TokenStore(folder, manifest)
 
 
@@ -280,7 +281,7 @@ def _token_type(vocabulary: int) -> np.dtype[Any]:
     return np.dtype("<u2") if vocabulary < 2**16 else np.dtype("<u4")
 
 
-def _plain(key: Mapping[str, Any]) -> Any:
+def plain(key: Mapping[str, Any]) -> Any:
     """The key as it reads back from JSON."""
     return json.loads(json.dumps(key, default=str))
 
@@ -293,7 +294,7 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     sync(folder)
 
 
-def _sweep(folder: Path) -> None:
+def sweep(folder: Path) -> None:
     """Remove what builds of this process, or of processes that are gone, have left behind."""
     prefix = f"{folder.name}.tmp-"
     for leftover in folder.parent.iterdir():
@@ -301,12 +302,20 @@ def _sweep(folder: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def abandoned(owner: str) -> bool:
-    """Whether the process of that number is this one, or gone."""
-    if not owner.isdecimal() or int(owner) == os.getpid():
-        return owner.isdecimal()
+def owner() -> str:
+    """This process, among those of all machines that see the same files."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def abandoned(given: str) -> bool:
+    """Whether an owner is this process, or one of this machine that is gone."""
+    host, _, process = given.rpartition("-")
+    if not process.isdecimal() or host != socket.gethostname():
+        return False
+    if int(process) == os.getpid():
+        return True
     try:
-        os.kill(int(owner), 0)
+        os.kill(int(process), 0)
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:

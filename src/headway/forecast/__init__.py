@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headway.assemble import Screen, trainer_of
+from headway.assemble import Screen, deterministic, trainer_of
 from headway.data.feed import Feed
 from headway.forecast.ending import Epochs, ending
 from headway.forecast.measurement import Measured, measure
@@ -40,7 +40,7 @@ def forecast(recipe: Recipe, *, device: torch.device, screen: Screen, processes:
     Nothing is kept. With several processes a CPU's threads are divided among them, as in training.
     """
     threads = torch.get_num_threads()
-    with tempfile.TemporaryDirectory(prefix="headway-") as name:
+    with tempfile.TemporaryDirectory(prefix="headway-") as name, deterministic(recipe.training):
         begun, run = time.monotonic(), Path(name) / "run"
         taken = sample(recipe, Path(name), most=SAMPLE, device=device, screen=screen)
         if recipe.training.validate_every is None and recipe.training.steps is None:  # an epoch of the sample is short

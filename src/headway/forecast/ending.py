@@ -5,12 +5,7 @@ from dataclasses import dataclass
 
 from headway.forecast.measurement import Measured
 from headway.training.config import TrainingConfig, seconds
-from headway.training.trainer import VALIDATING, VALIDATIONS
-
-CLOSING = 2
-"""Validations after the last update: of the best checkpoint, and of the average of several."""
-SPARED = 0.02
-"""The share of a time budget that training leaves unused."""
+from headway.training.trainer import CLOSING, SPARED, VALIDATING, VALIDATIONS
 
 
 @dataclass(frozen=True)

@@ -106,16 +106,21 @@ class Snapshot:
         for name, own in random_state(_device(model)).items():
             random |= {_of_rank(name, rank): state for rank, state in enumerate(parallel.gathered(own))}
         files = {"random": random}
+
+        def copied(tensor: Tensor) -> Tensor:
+            complete = whole(tensor)  # which takes every process where it is divided; only the first keeps it
+            return complete if parallel.first else complete.new_empty(0)
+
         if parallel.first or parallel.sharded:
             named = {name: (weight, optimiser.state(weight)) for name, weight in model.named_parameters()}
-            files["model"] = {name: whole(weight) for name, (weight, _) in named.items()}
+            files["model"] = {name: copied(weight) for name, (weight, _) in named.items()}
             files["optimiser"] = {
-                f"{name}/{key}": whole(torch.as_tensor(value))
+                f"{name}/{key}": copied(torch.as_tensor(value))
                 for name, (_, state) in named.items()
                 for key, value in state.items()
             }
             if average is not None:
-                files["average"] = {name: whole(weight) for name, weight in average.weights.items()}
+                files["average"] = {name: copied(weight) for name, weight in average.weights.items()}
         return cls(files if parallel.first else {}, progress)
 
 
@@ -145,8 +150,8 @@ class Checkpoints:
         step = snapshot.progress.step
         for name, tensors in snapshot.files.items():
             if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
-                what = "weights" if name == "model" else name
-                raise HeadwayError(f"step {step}: the {what} are not finite; lower the learning rate and resume")
+                what = "the weights are" if name == "model" else f"the state of the {name} is"
+                raise HeadwayError(f"step {step}: {what} not finite; lower the learning rate and resume")
         folder = self.path(step)
         if not self.sound(step, lambda _: None):
             _remove(folder)

@@ -50,7 +50,7 @@ class TrainingConfig(Settings):
     r_drop: float = Field(0.0, ge=0.0, le=100.0)
     """R-Drop: the weight of how much two passes with different dropout disagree; above 0 every batch is read twice."""
     scheduled_sampling: float = Field(0.0, ge=0.0, lt=1.0)
-    """The share of target inputs replaced by the model's own guesses, reached linearly at half of the steps."""
+    """The share of target inputs replaced by own guesses, reached at half of the steps, or at 50,000 without them."""
     guided_alignment: float = Field(0.0, ge=0.0, le=100.0)
     """The weight of pulling one head's attention towards the word alignments of data.alignment."""
     curriculum: int = Field(0, ge=0, le=1000)

@@ -1,16 +1,16 @@
 """When memory runs out: batches split in two, and the largest budget that fits."""
 
-import os
-import resource
-import sys
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from headway.data.batches import Batch
+from headway.errors import ConfigError
 from headway.sequences import Sequences
 from headway.training.optimiser import Optimiser
 
@@ -67,8 +67,9 @@ def _sentences(given: Sequences, start: int, end: int) -> Sequences:
     return Sequences(given.tokens[start:end, :longest], lengths, longest, int(lengths.min()) == longest)
 
 
+PROCESSES = Path("/proc")
 SLACK = {"cuda": 0.9, "cpu": 0.5}
-"""The share of the memory that may be filled, by kind of device: a CPU's is shared with the system."""
+"""The share of the free memory that may be filled, by kind of device: a CPU's is shared with the system."""
 
 
 def largest_budget(peak: Callable[[int], int], *, smallest: int, most: int, room: int) -> int:
@@ -80,7 +81,12 @@ def largest_budget(peak: Callable[[int], int], *, smallest: int, most: int, room
     near, far = smallest, min(4 * smallest, most)
     if far <= near:
         return near
-    low, high = peak(near), peak(far)
+    try:
+        low, high = peak(near), peak(far)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        return near
     cell = max((high - low) / (far - near), 1.0)
     found = int(min(most, far + max(room - high, 0) / cell))
     while found > near:
@@ -112,14 +118,11 @@ class Probe:
         if self.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self.device)
             return int(SLACK["cuda"] * (free + torch.cuda.memory_reserved(self.device)))
-        return int(SLACK["cpu"] * (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")))
+        return _read("self/status", "VmRSS") + int(SLACK["cpu"] * _read("meminfo", "MemAvailable"))
 
     def __call__(self, count: int) -> int:
         """The bytes in use at most while a batch of so many cells is learnt from."""
-        cuda = self.device.type == "cuda"
-        if cuda:
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(self.device)
+        self._forget_peak()
         self.optimiser.zero_grad()
         batch = self._batch(count).to(self.device)
         with self.arithmetic():
@@ -128,12 +131,28 @@ class Probe:
         self.optimiser.step(0.0)
         del loss
         self.optimiser.zero_grad()
-        if cuda:
+        if self.device.type == "cuda":
             return torch.cuda.max_memory_reserved(self.device)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return _read("self/status", "VmHWM")
+
+    def _forget_peak(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self.device)
+        elif PROCESSES.is_dir():
+            (PROCESSES / "self/clear_refs").write_text("5")
+        else:
+            raise ConfigError('training.batch_tokens: "auto" needs a GPU or Linux, to see what is used; give a number')
 
     def _batch(self, count: int) -> Batch:
         sentences = [[1] * self.longest] * max(1, count // self.longest)
         laid_out = Sequences.pack(sentences) if self.packed else Sequences.pad(sentences, 0)
         linked = None if self.packed else torch.ones(len(sentences), self.longest, self.longest, dtype=torch.bool)
         return Batch(laid_out, laid_out, laid_out.tokens, laid_out.tokens.numel(), linked)
+
+
+def _read(file: str, name: str) -> int:
+    """What the system reckons in kibibytes, in bytes."""
+    found = re.search(rf"^{name}:\s+(\d+) kB$", (PROCESSES / file).read_text(), re.MULTILINE)
+    assert found is not None  # there since Linux 3
+    return 1024 * int(found[1])

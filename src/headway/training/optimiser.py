@@ -66,8 +66,8 @@ def matrices(model: nn.Module) -> set[Tensor]:
     return {module.weight for module in model.modules() if isinstance(module, nn.Linear | nn.Conv1d)}
 
 
-def freeze(model: nn.Module, parts: tuple[str, ...]) -> int:
-    """Keep the weights whose names begin with one of `parts` as they are; returns how many numbers that are."""
+def freeze(model: nn.Module, parts: tuple[str, ...]) -> None:
+    """Keep the weights whose names begin with one of `parts` as they are, under all the names a tied one has."""
     names = dict(model.named_parameters(remove_duplicate=False))
     for part in parts:
         chosen = [weight for name, weight in names.items() if f"{name}.".startswith(f"{part}.")]
@@ -78,4 +78,3 @@ def freeze(model: nn.Module, parts: tuple[str, ...]) -> int:
             weight.requires_grad_(False)
     if not any(weight.requires_grad for weight in model.parameters()):
         raise ConfigError("training.freeze: nothing is left to learn; leave a part out")
-    return sum(weight.numel() for weight in model.parameters() if not weight.requires_grad)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from headway.errors import HeadwayError, Interrupted
 from headway.models.catalog import Model
 
 RESTARTS = 100
-"""How often processes that died are started again, each time from the latest checkpoint."""
+"""How often processes that were killed are started again, each time from the latest checkpoint."""
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused")
 """What errors say that mean another process."""
 PATIENCE = timedelta(days=7)
@@ -165,8 +166,19 @@ def joined(device: torch.device, *, sharded: bool) -> Iterator[Parallel]:
         dist.destroy_process_group()
 
 
+class Ended(HeadwayError):  # noqa: N818  # the fault is another process's, and so is the line that tells of it
+    """A process ended with a fault of its own, and has said which; starting it again would not help."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("")
+        self.exit_code = exit_code
+
+
 def launch(processes: int, arguments: Sequence[str]) -> None:
-    """Run `headway` with these arguments in several processes of this machine, as torchrun does."""
+    """Run `headway` with these arguments in several processes of this machine, as torchrun does.
+
+    When one is killed, all are started again; one that ends with a fault of its own ends them all.
+    """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -176,12 +188,16 @@ def launch(processes: int, arguments: Sequence[str]) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // processes)))
     for name in ("torch.distributed.elastic", "torch.distributed.launcher"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    options: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": uuid.uuid4().hex}
-    config = LaunchConfig(1, 1, processes, max_restarts=RESTARTS, monitor_interval=0.1, **options)
-    try:
-        elastic_launch(config, sys.executable)("-m", "headway", *arguments)
-    except SignalException as stopped:
-        raise Interrupted("", int(stopped.sigval)) from None  # the first process has said where
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        raise HeadwayError(f"process {rank} of {processes} ended with exit code {failure.exitcode}") from None
+    for _ in range(RESTARTS + 1):
+        options: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": uuid.uuid4().hex}
+        config = LaunchConfig(1, 1, processes, max_restarts=0, monitor_interval=0.1, **options)
+        try:
+            elastic_launch(config, sys.executable)("-m", "headway", *arguments)
+            return
+        except SignalException as stopped:
+            raise Interrupted("", int(stopped.sigval)) from None  # the first process has said where
+        except ChildFailedError as error:
+            ends = {failure.exitcode for failure in error.failures.values()}
+            if not any(code < 0 for code in ends - {-signal.SIGTERM}):  # which is how the launcher ends the others
+                raise Ended(error.get_first_failure()[1].exitcode) from None
+    raise HeadwayError(f"processes were killed {RESTARTS} times; see the system's log")

@@ -4,7 +4,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -34,6 +34,10 @@ REPLANNED = 10
 """Updates after which a time budget is planned anew: the machine may have become faster or slower."""
 VALIDATING = 0.25
 """The share of a time budget they may take."""
+CLOSING = 2
+"""Validations after the last update: of the best checkpoint, and of the average of the best."""
+SPARED = 0.02
+"""The share of what is left of a time budget that is not planned for."""
 SAVED_AFTER = 600.0
 """Seconds after which a checkpoint is written where `save_every` does not say when."""
 MOST_SKIPPED = 10
@@ -130,6 +134,10 @@ class Trainer:
             self._save()
             self._background.wait()
             self.parallel.exchange(0.0)  # nobody leaves before it is written
+            raise
+        except BaseException:
+            with suppress(HeadwayError):  # what went wrong first is told
+                self._background.wait()  # while the folder is ours
             raise
         self._background.wait()
         if self.parallel.first:  # once more: a kill may have left something half removed
@@ -279,11 +287,13 @@ class Trainer:
         """Fit the number of steps to what is left of a time budget, at the speed of late."""
         if self.config.time is None or not self._pace.sure or self.progress.step == self.progress.steps:
             return
+        if self.progress.steps is not None and self.progress.validated and not self._validating:
+            return  # resumed: what a validation takes is not known any more
         total, spent = seconds(self.config.time), self._elapsed()
         if self._validating:
             self._validations = max(1, min(VALIDATIONS, int(VALIDATING * total / self._validating)))
-        ahead = self._validations * (1 - spent / total) + 2  # two more when the best checkpoints are averaged
-        left = 0.98 * (total - spent) - ahead * self._validating
+        ahead = self._validations * (1 - spent / total) + CLOSING
+        left = (1 - SPARED) * (total - spent) - ahead * self._validating
         own = self.progress.step + self._pace.updates_in(left), self._validations
         planned, self._validations = (int(value) for value in self.parallel.exchange(*own)[0])
         self.progress = replace(self.progress, steps=min(planned, self.config.steps or planned))

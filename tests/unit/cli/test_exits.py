@@ -35,6 +35,25 @@ def test_every_foreseen_failure_has_its_code_and_one_line(error, code, line, mon
     assert capsys.readouterr() == ("", line)
 
 
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "LOCAL_RANK": "1"}, False),
+        ({"TORCHELASTIC_RUN_ID": "x", "RANK": "8", "LOCAL_RANK": "0"}, True),  # the first of another machine
+        ({"RANK": "1"}, True),  # somebody else's variable
+    ],
+)
+def test_of_several_processes_of_a_machine_one_tells_what_all_have_met(environment, told, monkeypatch, capsys):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for error, code in ((ConfigError("x: wrong"), 2), (Interrupted("stopped at step 3", 2), 130)):
+        monkeypatch.setattr(cli, "app", failing(error))
+        with pytest.raises(SystemExit) as stopped:
+            cli.main([])
+        assert stopped.value.code == code
+        assert bool(capsys.readouterr().err) is told
+
+
 def test_a_bug_of_ours_is_not_hidden(monkeypatch):
     monkeypatch.setattr(cli, "app", failing(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):

@@ -1,5 +1,6 @@
 import io
 import json
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_only_padded_batches_of_stored_segmentation_have_an_alignment(tokenizer,
 def test_an_alignment_is_found_again_by_its_key_and_damage_is_noticed(tokenizer, tmp_path):
     folder = tmp_path / "alignment"
     assert open_alignment(folder, {}) is None
-    (tmp_path / "alignment.tmp-99999999").mkdir()  # of a process that is gone
+    (tmp_path / f"alignment.tmp-{socket.gethostname()}-99999999").mkdir()  # of a process that is gone
     for key in ({"a": 1}, {"a": 2}):
         build_alignment(folder, PAIRS, tokenizer, tokenizer, key=key, longest=30, progress=silent)
     assert open_alignment(folder, {"a": 1}) is None

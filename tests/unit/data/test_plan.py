@@ -1,4 +1,5 @@
 import os
+import socket
 from itertools import pairwise
 from pathlib import Path
 
@@ -121,7 +122,8 @@ def test_old_plans_are_removed_and_one_in_use_stays_readable(lengths, tmp_path):
 
 
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(lengths, tmp_path):
-    dead, living = (tmp_path / f"plan-0.order.tmp-{process}" for process in (4194399, os.getppid()))
+    here = f"plan-0.order.tmp-{socket.gethostname()}"
+    dead, living = (tmp_path / f"{here}-{process}" for process in (4194399, os.getppid()))
     dead.touch()
     living.touch()
     planned(lengths, tmp_path)

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import socket
 
 import numpy as np
 import pytest
@@ -159,13 +160,14 @@ def test_a_rebuild_that_breaks_off_leaves_the_old_store(bpe, folder):
 
 def test_what_dead_builds_left_is_removed_and_what_living_ones_write_is_not(bpe, folder):
     folder.parent.mkdir()
-    dead = folder.with_name("store.tmp-4194399")  # beyond the largest process number
-    living = folder.with_name(f"store.tmp-{os.getppid()}")
-    for path in (dead, living):
+    dead = folder.with_name(f"store.tmp-{socket.gethostname()}-4194399")  # beyond the largest process number
+    living = folder.with_name(f"store.tmp-{socket.gethostname()}-{os.getppid()}")
+    elsewhere = folder.with_name("store.tmp-another-machine-4194399")  # of which nothing is known here
+    for path in (dead, living, elsewhere):
         path.mkdir()
         (path / "source.tokens").write_bytes(b"half")
     build_store(folder, PAIRS, bpe, bpe, key=KEY)
-    assert left_over(folder) == [living]
+    assert sorted(left_over(folder)) == sorted([living, elsewhere])
 
 
 @pytest.mark.parametrize("name", FILES)

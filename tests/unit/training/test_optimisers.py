@@ -86,12 +86,11 @@ def test_the_state_of_every_weight_can_be_read_and_set(model):
 
 
 def test_frozen_parts_do_not_move_and_unknown_ones_are_refused_with_the_known(model):
-    count = freeze(model, ("encoder", "target_embedding"))
+    freeze(model, ("encoder", "target_embedding"))
     frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
     assert frozen == {
         name for name, _ in model.named_parameters() if name.startswith(("encoder.", "target_embedding."))
     }
-    assert count == sum(weight.numel() for weight in model.parameters() if not weight.requires_grad)
     with pytest.raises(ConfigError, match=r"no part of the model is called encode;.*encoder, decoder"):
         freeze(model, ("encode",))
     with pytest.raises(ConfigError, match="nothing is left to learn"):
