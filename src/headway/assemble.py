@@ -250,7 +250,7 @@ def _changed(recipe: Recipe, **training: object) -> Recipe:
 
 
 def _largest_budget(recipe: Recipe, prepared: Prepared, device: torch.device, screen: Screen, pairs: int | None) -> int:
-    """What `batch_tokens = "auto"` stands for: as large as memory allows, but no fewer than 100 batches an epoch."""
+    """What `batch_tokens = "auto"` stands for: as large as memory allows, but no fewer than 20 batches an epoch."""
     screen.working("looking for the largest batch", 0, None)
     training, store = recipe.training, prepared.store
     model = build_model(recipe, prepared).to(device)
@@ -260,7 +260,7 @@ def _largest_budget(recipe: Recipe, prepared: Prepared, device: torch.device, sc
     arithmetic = partial(torch.autocast, device.type, torch.bfloat16, enabled=training.precision == "bf16")
     probe = Probe(forward, optimiser, arithmetic, device, longest, packed=training.layout == "packed")
     tokens = (max(store.manifest["tokens"]) + len(store)) * (pairs or len(store)) // len(store)
-    found = largest_budget(probe, smallest=longest, most=max(longest, tokens // 100), room=probe.room)
+    found = largest_budget(probe, smallest=longest, most=max(longest, tokens // 20), room=probe.room)
     del forward, optimiser, probe, model
     if device.type == "cuda":
         torch.cuda.empty_cache()  # other processes may be going to need it

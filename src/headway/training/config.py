@@ -82,6 +82,13 @@ class TrainingConfig(Settings):
     log_every: Positive = 50
     """Updates between two lines of the journal."""
 
+    @field_validator("batch_tokens", mode="before")
+    @classmethod
+    def _budget(cls, given: object) -> object:
+        if isinstance(given, bool) or not (given in (None, "auto") or (isinstance(given, int) and given > 0)):
+            raise ValueError('should be a positive integer or "auto"')
+        return given
+
     @field_validator("time")
     @classmethod
     def _readable(cls, text: str | None) -> str | None:

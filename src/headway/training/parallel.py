@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -82,7 +83,9 @@ class Parallel:
         if self.world == 1:
             return step
         if not self.sharded:
-            return DistributedDataParallel(step, broadcast_buffers=False, gradient_as_bucket_view=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of a new name that older versions do not have
+                return DistributedDataParallel(step, broadcast_buffers=False, gradient_as_bucket_view=True)
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
         for layer in (*model.encoder.layers, *model.decoder.layers):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from headway.errors import HeadwayError
+from headway.errors import ConfigError, HeadwayError
 from headway.sequences import Sequences
 from headway.training.memory import cells, halves, largest_budget, out_of_memory, parts
 
@@ -130,3 +130,9 @@ def test_auto_finds_a_budget_writes_it_down_and_resumes_with_it(recipe, run, tmp
     assert f"batch_tokens = {int(line.split()[-1])}\n" in (tmp_path / "run/config.toml").read_text()
     run(recipe(batch_tokens="auto", steps=6), tmp_path / "run", resume=True)
     assert screen.updates[-1].step == 6
+
+
+@pytest.mark.parametrize("wrong", ["many", 0, -5, True, 2.5])
+def test_a_budget_is_a_positive_integer_or_auto(wrong, recipe):
+    with pytest.raises(ConfigError, match=r'training\.batch_tokens: should be a positive integer or "auto"'):
+        recipe(batch_tokens=wrong)
