@@ -97,7 +97,7 @@ def saving(trainer, held, facts):
         background.start(lambda other=other: trainer.checkpoints.write(other))
         began = time.monotonic()
         updates = 0
-        while updates < 2 or not background._running.done():
+        while updates < 2 or background.busy:
             trainer.update([held[updates % len(held)]])
             updates += 1
         if trainer.device.type == "cuda":

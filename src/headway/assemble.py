@@ -121,6 +121,7 @@ def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, re
                 reason = _fitted(trainer)
                 screen.say(f"training ends: {reason}")
                 parallel.in_turn(lambda: finish(trainer, prepared, recipe, out, screen.say))
+                screen.say(f"the model is in {out / 'best'}; try: headway translate {out} < FILE")
     return out / "best"
 
 

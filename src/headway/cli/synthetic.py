@@ -91,8 +91,7 @@ class Run:
         """Train in the run folder, as `headway train` does."""
         from headway.assemble import train
 
-        folder = train(recipe, self.out, device=self.device, screen=screen, resume=resume)
-        screen.say(f"the model is in {folder}; try: headway translate {self.out} < FILE")
+        train(recipe, self.out, device=self.device, screen=screen, resume=resume)
 
     def go_on(self) -> None:
         """Resume the training that has begun in the run folder."""

@@ -62,7 +62,7 @@ def command(
         raise ConfigError("--out: missing; name the run folder to create, as in --out runs/first")
     from headway.assemble import begin
     from headway.assemble import train as run
-    from headway.cli.terminal import Terminal, speaks
+    from headway.cli.terminal import Terminal
     from headway.training.parallel import launch, started_by_torchrun
 
     chosen, where = read_recipe(recipe, changes, out if resume else None), choose_devices(device, processes)
@@ -74,9 +74,7 @@ def command(
             return
         assert out is not None  # refused above
         if processes == 1 or started_by_torchrun():
-            folder = run(chosen, out, device=where, screen=screen, resume=resume)
-            if speaks():
-                screen.say(f"the model is in {folder}; try: headway translate {out} < FILE")
+            run(chosen, out, device=where, screen=screen, resume=resume)
             return
         if not resume:
             begin(chosen, out, device=where, screen=screen, processes=processes)

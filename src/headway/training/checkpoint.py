@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -149,7 +150,7 @@ class Checkpoints:
         """Write a snapshot, unless it is already there whole; a NaN never reaches the disk."""
         step = snapshot.progress.step
         for name, tensors in snapshot.files.items():
-            if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+            if not all(np.isfinite(tensor.numpy()).all() for tensor in tensors.values()):  # see `Background` for why numpy
                 what = "the weights are" if name == "model" else f"the state of the {name} is"
                 raise HeadwayError(f"step {step}: {what} not finite; lower the learning rate and resume")
         folder = self.path(step)

@@ -44,3 +44,13 @@ def test_durations_are_read_as_people_write_them(text, value):
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match="duration"):
         TrainingConfig(time=text)
+
+
+def test_cosine_falls_slowly_at_first_and_at_last_from_its_peak_to_zero():
+    values = [rate(step, "cosine", 300) for step in range(100, 302)]
+    assert values[0] == pytest.approx(0.01)
+    assert values[-1] == pytest.approx(0.0, abs=1e-12)
+    assert rate(200, "cosine", 299) == pytest.approx(0.005)  # half way down after half of the way
+    falls = [left - right for left, right in pairwise(values)]
+    assert max(falls) == pytest.approx(falls[100], rel=0.01)
+    assert falls[0] < falls[50] < falls[100] > falls[150] > falls[-1]

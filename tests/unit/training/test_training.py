@@ -12,6 +12,7 @@ import headway
 from headway.errors import ConfigError, DataError, FolderError, HeadwayError
 from headway.folders import sha256
 from headway.training.checkpoint import parameters
+from headway.training.trainer import Validation
 
 
 def losses(out):
@@ -259,3 +260,30 @@ def test_checkpoints_are_written_between_validations_by_updates_or_by_the_clock(
     monkeypatch.setattr("headway.training.trainer.SAVED_AFTER", 0.0)
     trainer(validate_every=4, steps=4, average=1).fit()
     assert sorted(set(steps)) == [1, 2, 3, 4]
+
+
+def test_a_longer_gradient_than_clip_is_scaled_down_to_it(trainer):
+    norms = []
+    for clip in (0.0, 0.01):
+        made = trainer(clip=clip)
+        _, batches = made.feed.epoch(0, 0)
+        update = made.update([next(batches)])
+        norms.append(torch.stack([weight.grad.norm() for weight in made.model.parameters()]).norm().item())
+        assert update.gradient_norm > 0.02  # what is told is the length before
+    assert norms[0] > 0.02
+    assert norms[1] == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("loss", 1), ("bleu", -1), ("chrf", -1)])
+def test_the_best_checkpoints_are_those_of_the_metric_asked_for(trainer, metric, sign):
+    made = trainer(metric=metric, steps=6, validate_every=2, average=2, patience=9)
+    scores = {2: (3.0, 10.0, 40.0), 4: (1.0, 5.0, 60.0), 6: (2.0, 20.0, 50.0)}
+
+    def validate(model, check):
+        return Validation(dict(zip(("loss", "bleu", "chrf"), scores[made.progress.step], strict=True)), [])
+
+    made.validate = validate
+    made.fit()
+    column = ("loss", "bleu", "chrf").index(metric)
+    expected = sorted((sign * values[column], step) for step, values in scores.items())[:2]
+    assert list(made.progress.best) == expected
