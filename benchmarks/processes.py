@@ -57,7 +57,8 @@ def speed(given, options) -> float:
         words = [sys.executable, "-m", "headway", "train", "--out", str(out), "--device", given.device, *options]
         words += [part for side, name in names.items() for part in (f"--{side}", str(given.data / name))]
         words += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-        subprocess.run(words, check=True, env=os.environ, stderr=subprocess.DEVNULL)
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        subprocess.run(words, check=True, env=environment, stderr=subprocess.DEVNULL)
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     speeds = [
         line["train/tokens_per_second"] for line in lines if line.get("train/tokens_per_second") and line["step"] > 5

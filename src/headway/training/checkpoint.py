@@ -150,7 +150,7 @@ class Checkpoints:
         """Write a snapshot, unless it is already there whole; a NaN never reaches the disk."""
         step = snapshot.progress.step
         for name, tensors in snapshot.files.items():
-            if not all(np.isfinite(tensor.numpy()).all() for tensor in tensors.values()):  # see `Background` for why numpy
+            if not all(np.isfinite(tensor.numpy()).all() for tensor in tensors.values()):  # numpy: see `Background`
                 what = "the weights are" if name == "model" else f"the state of the {name} is"
                 raise HeadwayError(f"step {step}: {what} not finite; lower the learning rate and resume")
         folder = self.path(step)
