@@ -37,7 +37,8 @@ class Terminal:
         if self.live.is_started:
             self.console.print(Text(line))
         else:
-            print(line, file=sys.stderr, flush=True)
+            sys.stderr.write(f"{line}\n")  # in one piece: a signal may end the process between two
+            sys.stderr.flush()
 
     def working(self, what: str, done: int, total: int | None) -> None:
         """Show how far a piece of work is; away from a terminal, only that it began."""
