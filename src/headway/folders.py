@@ -73,6 +73,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if version != FORMAT:
         told = repr(version)[:40]
         raise FolderError(f"{folder}: format {told}, this Headway reads format {FORMAT}; install a newer one")
+    if not all(name.isprintable() and len(name) < 256 for name, _, _ in entries):  # names are shown
+        raise FolderError(f"{path}: damaged; use another copy of the folder")
     if any(Path(name).name != name or name in ("", ".", "..") for name, _, _ in entries):
         raise FolderError(f"{path}: names a file outside the folder; do not use it")
     return dict(manifest)
