@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -122,3 +123,23 @@ def test_a_mistake_in_several_processes_is_one_line_and_is_not_tried_again(paral
     assert done.returncode == 2, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("headway: ")]
     assert "training.seed" in line
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the processes in /proc")
+def test_torchrun_itself_replaces_a_killed_process_and_the_run_goes_on_by_itself(parallel_corpus, tmp_path):
+    """Without --resume, as a user starts it by hand: the restarted processes find the run that was begun."""
+    out = tmp_path / "run"
+    settings = {"training__steps": 40, "training__validate_every": 40, "training__save_every": 4}
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3", "-m"]
+    words = [sys.executable, "-m", *torchrun, *command(parallel_corpus, out, **settings)]
+    apart = {"env": environment() | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, "start_new_session": True}
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **apart) as process:
+        for line in process.stderr:
+            if line.startswith("step 9"):
+                break
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGKILL)
+        rest = process.stderr.read()
+    assert process.returncode == 0, rest
+    assert "resuming at step" in rest
+    assert [line["step"] for line in journal(out) if "train/loss" in line] == list(range(1, 41))
