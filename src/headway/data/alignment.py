@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headway.data.links import parsed
 from headway.data.pairs import Pair
-from headway.data.store import owner, plain, sweep, writing
+from headway.data.store import described, owner, plain, sweep, writing
 from headway.data.tokenizer import JsonTokenizer, Tokenizer
 from headway.errors import FolderError
 from headway.folders import sha256, sync
@@ -67,15 +67,8 @@ class Alignment:
 
 def open_alignment(folder: Path, key: Mapping[str, Any]) -> Alignment | None:
     """Open the alignment that `key` describes; None when there is none, or one of another key: build it then."""
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError):
-        raise FolderError(f"{folder / _MANIFEST}: cannot be read; delete {folder} to build it again") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or manifest.get("key") != plain(key):
-        return None
-    return Alignment(folder, manifest)
+    manifest = described(folder / _MANIFEST, FORMAT, key)
+    return None if manifest is None else Alignment(folder, manifest)
 
 
 def build_alignment(

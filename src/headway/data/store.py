@@ -137,15 +137,22 @@ def release(array: NDArray[Any]) -> None:
         view.madvise(mmap.MADV_DONTNEED)
 
 
-def open_store(folder: Path, key: Mapping[str, Any]) -> TokenStore | None:
-    """Open the store that `key` describes; None when there is none, or one of another key: build it then."""
+def described(path: Path, version: int, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The manifest at `path`; None when there is none, or one of another format or key."""
     try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        manifest = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError):
-        raise FolderError(f"{folder / _MANIFEST}: cannot be read; delete {folder} to build it again") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or manifest.get("key") != plain(key):
+        raise FolderError(f"{path}: cannot be read; delete {path.parent} to build it again") from None
+    fits = isinstance(manifest, dict) and manifest.get("format") == version and manifest.get("key") == plain(key)
+    return manifest if fits else None
+
+
+def open_store(folder: Path, key: Mapping[str, Any]) -> TokenStore | None:
+    """Open the store that `key` describes; None when there is none, or one of another key: build it then."""
+    manifest = described(folder / _MANIFEST, FORMAT, key)
+    if manifest is None:
         return None
     for name, entry in manifest["files"].items():
         path = folder / name
