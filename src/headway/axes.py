@@ -23,6 +23,8 @@ AXES = {
     "source": "positions of the source sentence",
     "target": "positions of the target sentence",
     "pairs": "sentence pairs of a corpus",
+    "texts": "texts compared with one another",
+    "places": "hypotheses that may end for one sentence",
     "rest": "whatever axes follow, untouched",
     "shape": "any axes: the function works element by element",
 }

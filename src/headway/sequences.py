@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -27,10 +28,15 @@ class Sequences:
         """Lay the sentences out as rows, filled on the right with `padding`."""
         lengths = [len(sentence) for sentence in sentences]
         longest = max(lengths, default=0)
-        tokens = torch.full((len(sentences), longest), padding, dtype=torch.int64)
-        for row, sentence in enumerate(sentences):
-            tokens[row, : len(sentence)] = torch.as_tensor(sentence, dtype=torch.int64)
-        return cls(tokens, torch.tensor(lengths, dtype=torch.int64), longest, min(lengths, default=0) == longest)
+        rows = np.full((len(sentences), longest), padding, dtype=np.int64)
+        for row, sentence in zip(rows, sentences, strict=True):
+            row[: len(sentence)] = sentence
+        return cls(
+            torch.from_numpy(rows),
+            torch.tensor(lengths, dtype=torch.int64),
+            longest,
+            min(lengths, default=0) == longest,
+        )
 
     @classmethod
     def pack(cls, sentences: Sequence[Sequence[int]]) -> "Sequences":

@@ -96,7 +96,7 @@ class Translations:
         translator = self.translator
         sentences = translator.tokenize(chunk)
         short = [ids if len(ids) <= translator.longest else [] for ids in sentences]  # half a source teaches nothing
-        found = translator.search(short, check=check)
+        found = translator.search([translator.request(ids) for ids in short], check=check)
         outputs = [translator.detokenize(each[0].tokens) if each else "" for each in found]
         cut = sum(len(ids) > translator.longest for ids in sentences)
 

@@ -1,8 +1,8 @@
 """A trained model with its tokenizers: text in, text out, and what it looked at."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from os.path import commonprefix
 from pathlib import Path
@@ -11,82 +11,30 @@ from typing import Any, overload
 import numpy as np
 import torch
 from jaxtyping import Float
-from pydantic import Field, ValidationError
 from torch import Tensor
 
-from headway.config import Settings, validated
+from headway.config import validated
+from headway.data.lexicon import Lexicon
 from headway.data.tokenizer import Tokenizer
-from headway.errors import FolderError
-from headway.folders import plain_file, verify_folder, write_folder
+from headway.engine import Backend, Engine
+from headway.engine.readiness import Precision, ready
+from headway.errors import ConfigError
 from headway.inspection import Attention
-from headway.models.catalog import CATALOG, Model, ModelConfig
-from headway.search import DecodingConfig, Hypothesis, decode
+from headway.models.catalog import Model
+from headway.passages import joined
+from headway.reading import Reader, Reading, numbered
+from headway.saved import Saved, model_folder, read_saved, write_saved
+from headway.search import DecodingConfig, Hypothesis, Request, Symbols
+from headway.sentence import Sentence, phrase_tokens, prefix_tokens, seed_of, surfaces
 from headway.sequences import Sequences
-from headway.training.checkpoint import load_parameters, parameters, read_tensors, write_tensors
+from headway.translation import Translation
 
-DECODED_TOGETHER = {"cpu": 4096, "cuda": 1 << 16}
-"""Source cells decoded in one batch, by kind of device."""
+__all__ = ["Sentence", "Translation", "Translator", "load", "model_folder"]
 
+START, END = "⟨s⟩", "⟨/s⟩"
+"""How control symbols are shown: unlike anything a text holds."""
 
-class Card(Settings):
-    """What a model folder says of itself in `config.json`."""
-
-    headway: str
-    """The version that wrote it."""
-    model: ModelConfig
-    """The shape of the model."""
-    source_vocabulary: int
-    """Tokens of the source tokenizer."""
-    target_vocabulary: int
-    """Tokens of the target tokenizer."""
-    joint: bool
-    """Both sides share one tokenizer."""
-    tokenizer: str
-    """The name of the tokenizer file."""
-    decoding: DecodingConfig = DecodingConfig()
-    """How to decode unless told otherwise."""
-    scores: dict[str, float] = Field(default_factory=dict)
-    """What the model reached on its validation set."""
-
-
-class Translation(str):
-    """The text of one output; it also knows its score, its alternatives and what the model looked at."""
-
-    source: str
-    score: float
-    alternatives: tuple[str, ...]
-    """The texts of the other hypotheses, best first, where nbest asked for them."""
-    hypotheses: tuple[Hypothesis, ...]
-    """What the search found, best first; nothing for a blank source."""
-    _translator: "Translator"
-
-    cut: bool
-    """The source was longer than the model knows and only its beginning was read."""
-    tags: tuple[str, ...]
-    """What was put before the source."""
-
-    def __new__(
-        cls,
-        translator: "Translator",
-        source: str,
-        found: Sequence[Hypothesis],
-        *,
-        cut: bool = False,
-        tags: Sequence[str] = (),
-    ) -> "Translation":
-        """The best of the hypotheses found for a source."""
-        texts = [translator.detokenize(each.tokens) for each in found]
-        text = super().__new__(cls, texts[0] if texts else "")
-        text.source, text._translator = source, translator
-        text.hypotheses, text.alternatives = tuple(found), tuple(texts[1:])
-        text.score, text.cut, text.tags = found[0].score if found else 0.0, cut, tuple(tags)
-        return text
-
-    @property
-    def attention(self) -> Attention:
-        """The weights of every layer and head with which this output was read and written."""
-        tokens = self.hypotheses[0].tokens if self.hypotheses else ()
-        return self._translator.attention(self.source, tokens, tags=self.tags)
+Text = str | Sentence
 
 
 @dataclass(frozen=True)
@@ -97,34 +45,119 @@ class Translator:
     source: Tokenizer
     target: Tokenizer
     decoding: DecodingConfig
+    backend: Backend | None = None
+    """What finds the outputs; None for our own engine with this model alone."""
 
     @overload
-    def __call__(self, text: str, *, tags: Sequence[str] = (), **options: Any) -> Translation: ...
+    def __call__(self, text: Text, **options: Any) -> Translation: ...
     @overload
-    def __call__(self, text: Sequence[str], *, tags: Sequence[str] = (), **options: Any) -> list[Translation]: ...
+    def __call__(self, text: Sequence[Text], **options: Any) -> list[Translation]: ...
     def __call__(
-        self, text: str | Sequence[str], *, tags: Sequence[str] = (), **options: Any
+        self,
+        text: Text | Sequence[Text],
+        *,
+        tags: Sequence[str] = (),
+        prefix: str = "",
+        required: Sequence[str] = (),
+        banned: Sequence[str] = (),
+        document: bool = False,
+        **options: Any,
     ) -> Translation | list[Translation]:
         """Translate a text, or each of a list; `options` are those of `DecodingConfig`, such as `beam=1`.
 
-        `tags` are put before every source, as in training; one that the model does not know is a `ConfigError`.
+        `tags` are put before every source, as in training; one that the model does not know is a `ConfigError`. Outputs
+        begin with `prefix`, hold all phrases of `required` and none of `banned`; a `Sentence` asks for its own beside
+        these. With `document` a text may hold several sentences, which are translated one by one.
         """
-        if isinstance(text, str):
-            return self([text], tags=tags, **options)[0]
-        decoding = self.decoding
-        if options:
-            decoding = validated(DecodingConfig, {**decoding.model_dump(), **options}, "decoding")
-        translator = replace(self, decoding=decoding)
-        sentences = translator.tokenize(text, tags=tags)
-        found = zip(text, sentences, translator.search(sentences), strict=True)
-        return [
-            Translation(translator, source, each, cut=len(ids) > self.longest, tags=tags) for source, ids, each in found
+        common = Sentence("", tags, prefix, required, banned)
+        given = [text] if isinstance(text, str | Sentence) else text
+        asked = [(Sentence(each) if isinstance(each, str) else each).asked(common) for each in given]
+        found = self.translate(asked, self.settings(options), document=document)
+        return found[0] if isinstance(text, str | Sentence) else found
+
+    def settings(self, options: Mapping[str, Any]) -> DecodingConfig:
+        """The settings of decoding with some changed; what cannot be is a `ConfigError`."""
+        if not options:
+            return self.decoding
+        return validated(DecodingConfig, {**self.decoding.model_dump(), **options}, "decoding")
+
+    def translate(
+        self,
+        asked: Sequence[Sentence],
+        decoding: DecodingConfig,
+        *,
+        document: bool = False,
+        named: Callable[[int], str] = numbered,
+    ) -> list[Translation]:
+        """Translate sentences; `named` says what an error calls the one at a place."""
+        readings = self._reader(decoding, named)(asked, document=document)
+        requests = [
+            request
+            for place, reading in enumerate(readings)
+            for request in self._requests(reading, decoding, named(place))
         ]
+        found = iter(self.search(requests, decoding))
+        return [self._translation(reading, [next(found) for _ in reading.pieces]) for reading in readings]
+
+    def stream(
+        self,
+        text: Text,
+        *,
+        tags: Sequence[str] = (),
+        prefix: str = "",
+        required: Sequence[str] = (),
+        banned: Sequence[str] = (),
+        document: bool = False,
+        **options: Any,
+    ) -> Iterator[str]:
+        """The output as it grows: beginnings of it, each longer than the one before, and at last the `Translation`.
+
+        What was given once is not taken back.
+        """
+        common = Sentence("", tags, prefix, required, banned)
+        asked = (Sentence(text) if isinstance(text, str) else text).asked(common)
+        decoding = self.settings(options)
+        (reading,) = self._reader(decoding, numbered)([asked], document=document)
+        found: list[list[Hypothesis]] = []
+        told = ""
+        for request in self._requests(reading, decoding, numbered(0)):
+            searching = self._growing(request, decoding)
+            while not isinstance(grown := next(searching), list):
+                begun = self._begun(reading, found, grown)
+                if len(begun) > len(told) and begun.startswith(told):
+                    told = begun
+                    yield told
+            found.append(grown)
+        yield self._translation(reading, found)
+
+    def _growing(self, request: Request, decoding: DecodingConfig) -> Iterator[tuple[int, ...] | list[Hypothesis]]:
+        """The tokens that are certain, after every step, and at last what was found."""
+        engine = self._speller if request.banned else self.engine
+        if request.source and isinstance(engine, Engine) and engine.lexicon is None and not decoding.mbr:
+            search = engine.begin(
+                [request], decoding.model_copy(update={"longest": min(decoding.longest, self.longest)})
+            )
+            while search.live:
+                with torch.inference_mode():
+                    search.advance()
+                if search.live:
+                    yield search.stable(0)
+            (found,) = search.answers()
+        else:  # nothing is certain before the end
+            (found,) = self.search([request], decoding)
+        yield found
+
+    def _begun(self, reading: Reading, found: Sequence[Sequence[Hypothesis]], tokens: Sequence[int]) -> str:
+        """What is certain of the output when these tokens are, after what was found for the pieces before."""
+        texts = [self.detokenize(each[0].tokens) if each else "" for each in found]
+        last = commonprefix((self.detokenize(tokens[:-1]), self.detokenize(tokens)))  # noqa: RUF071  # characters
+        last = last.rstrip("\ufffd")  # the last token may write half a character
+        return joined([*reading.gaps[: len(texts) + 1], ""], [*texts, last]).rstrip() if last else ""
 
     @property
     def longest(self) -> int:
         """The most tokens of a source, without its end symbol."""
-        return self.model.config.longest - 1
+        return self.engine.longest
 
     @property
     def device(self) -> torch.device:
@@ -140,34 +173,80 @@ class Translator:
         """The text of target tokens, always one line."""
         return " ".join(self.target.decode(tokens).splitlines()).strip()
 
+    @cached_property
+    def engine(self) -> Backend:
+        """What finds the outputs."""
+        return self.backend or Engine(self.model, self.symbols)
+
+    @cached_property
+    def _speller(self) -> Backend:
+        """The engine, knowing what every token spells; that takes a while to find out."""
+        if not isinstance(self.engine, Engine):
+            return self.engine
+        return replace(self.engine, symbols=replace(self.engine.symbols, surfaces=surfaces(self.target)))
+
+    @property
+    def symbols(self) -> Symbols:
+        """What a search must know of the vocabulary."""
+        forbidden = {self.target.padding, self.target.start, *self.target.tags.values()} - {self.target.end}
+        return Symbols(self.target.start, self.target.end, tuple(sorted(forbidden)), self.source.end)
+
+    def request(self, tokens: Sequence[int], decoding: DecodingConfig | None = None) -> Request:
+        """What a search is asked for a source of these tokens; one longer than the model knows is cut."""
+        source = tuple(tokens[: self.longest])
+        return Request(source, seed=seed_of((decoding or self.decoding).seed, source))
+
     def search(
-        self, sentences: Sequence[Sequence[int]], *, check: Callable[[], None] = lambda: None
+        self,
+        requests: Sequence[Request],
+        decoding: DecodingConfig | None = None,
+        *,
+        check: Callable[[], None] = lambda: None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses for every tokenised source, in order; an empty source gets none.
+        """The best hypotheses for every request, in order; an empty source gets none.
 
-        A source is cut at the longest the model knows. `check` is called before every batch and may raise to stop.
+        `check` is called before every batch and may raise to stop.
         """
-        sentences = [ids[: self.longest] for ids in sentences]
-        answers: list[list[Hypothesis]] = [[] for _ in sentences]
-        for group in _groups(sentences, DECODED_TOGETHER.get(self.device.type, 4096)):
-            check()
-            found = self._search_group([sentences[index] for index in group])
-            for index, each in zip(group, found, strict=True):
-                answers[index] = each
-        return answers
+        decoding = decoding or self.decoding
+        engine = self._speller if any(request.banned for request in requests) else self.engine
+        found = engine.search(requests, decoding, check=check)
+        return [self._agreed(each, decoding) for each in found] if decoding.mbr else found
 
-    @torch.inference_mode()
-    def _search_group(self, sentences: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
-        longest = min(self.decoding.longest, self.model.config.longest - 1)
-        state = self.model.start(self.model.encode(self._source([list(ids) for ids in sentences])))
-        return decode(
-            self.model,
-            state,
-            self.decoding.model_copy(update={"longest": longest}),
-            start=self.target.start,
-            end=self.target.end,
-            source_lengths=[len(ids) for ids in sentences],
-            forbidden=sorted({self.target.padding, self.target.start, *self.target.tags.values()} - {self.target.end}),
+    def _agreed(self, found: list[Hypothesis], decoding: DecodingConfig) -> list[Hypothesis]:
+        """Those most like the others first (minimum Bayes risk)."""
+        from headway.evaluation.agreement import consensus  # sacreBLEU takes a while to import
+
+        order = consensus([self.detokenize(each.tokens) for each in found])
+        return [found[place] for place in order[: decoding.nbest]]
+
+    def _reader(self, decoding: DecodingConfig, named: Callable[[int], str]) -> Reader:
+        return Reader(self.source, self.longest, decoding.long, named)
+
+    def _requests(self, reading: Reading, decoding: DecodingConfig, where: str) -> list[Request]:
+        """One for every piece: the first begins with the prefix, and none holds what is banned."""
+        asked, requests = reading.sentence, [self.request(piece.tokens, decoding) for piece in reading.pieces]
+        if not (asked.prefix or asked.required or asked.banned):
+            return requests
+        if asked.required and len(requests) > 1:
+            raise ConfigError(f"{where}: is read in {len(requests)} pieces; give them one by one with what is required")
+        try:
+            prefix = prefix_tokens(self.target, asked.prefix)
+            required = tuple(phrase_tokens(self.target, phrase) for phrase in asked.required)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        if len(prefix) + sum(map(len, required)) >= self.longest:
+            raise ConfigError(f"{where}: prefix and required phrases are longer than the model writes; shorten them")
+        requests = [replace(each, required=required, banned=tuple(asked.banned)) for each in requests]
+        return [replace(each, prefix=prefix) for each in requests[:1]] + requests[1:]
+
+    def _translation(self, reading: Reading, found: Sequence[Sequence[Hypothesis]]) -> Translation:
+        asked = reading.sentence
+        pieces = [
+            Translation(self, piece.text, each, cut=piece.cut, tags=asked.tags)
+            for piece, each in zip(reading.pieces, found, strict=True)
+        ]
+        return (
+            pieces[0] if reading.whole else Translation.of_passages(self, asked.text, pieces, reading.gaps, asked.tags)
         )
 
     def _source(self, sentences: list[list[int]]) -> Sequences:
@@ -194,6 +273,15 @@ class Translator:
             sentence=source,
         )
 
+    @torch.inference_mode()
+    def following(self, source: Sequence[int], tokens: Sequence[int]) -> Float[Tensor, " vocabulary"]:
+        """The log-probability of every token to come after `tokens` in the output for a source."""
+        given = Sequences.pad([[self.target.start, *tokens]], self.target.padding).to(self.device)
+        states = self.model(self._source([list(source)]), given)
+        found = self.model.output(states[0, -1:])[0].log_softmax(-1)
+        found[list(self.symbols.forbidden)] = -torch.inf
+        return found
+
     def _written(self, tokens: Sequence[int]) -> list[str]:
         """Target tokens as the reader sees them: the text each adds to those before it."""
         texts = [self.target.decode(tokens[:count]) for count in range(len(tokens) + 1)]
@@ -214,112 +302,41 @@ class Translator:
         """Write a model folder: weights, configuration, tokenizers, model card and manifest."""
         import headway
 
-        joint = self.source is self.target
-        card = Card(
-            headway=headway.__version__,
-            model=self.model.config,
-            source_vocabulary=self.source.size,
-            target_vocabulary=self.target.size,
-            joint=joint,
-            tokenizer=self.source.file_name,
-            decoding=self.decoding,
-            scores=dict(scores or {}),
-        )
-
-        def fill(aside: Path) -> None:
-            (aside / "config.json").write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")
-            write_tensors(aside / "model.safetensors", parameters(self.model))
-            for tokenizer, name in zip((self.source, self.target), _tokenizer_names(card), strict=True):
-                tokenizer.save(aside / name)
-            (aside / "README.md").write_text(readme or "# A Headway model\n", encoding="utf-8")
-
-        write_folder(folder, fill, {"kind": "model", "step": step})
+        saved = Saved(self.model, self.source, self.target, self.decoding)
+        write_saved(folder, saved, version=headway.__version__, scores=scores or {}, readme=readme, step=step)
 
 
-START, END = "⟨s⟩", "⟨/s⟩"
-"""How control symbols are shown: unlike anything a text holds."""
+def load(
+    folder: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    ensemble: Sequence[str | Path] = (),
+    shortlist: str | Path | None = None,
+    precision: Precision = "fp32",
+) -> Translator:
+    """Load a model folder, the `best` model of a run folder, or a checkpoint; nothing in it is ever executed.
+
+    The models of `ensemble` decode together with it and must have its vocabulary. `shortlist` is a file of
+    `headway shortlist`. In half precision, bf16 or fp16, a GPU decodes faster and a few outputs may differ.
+    """
+    first = read_saved(Path(folder), device)
+    translator = Translator(ready(first.model, precision), first.source, first.target, first.decoding)
+    others = [ready(_alike(first, read_saved(Path(each), device), each), precision) for each in ensemble]
+    if not others and shortlist is None:
+        return translator
+    lexicon = None
+    if shortlist is not None:
+        lexicon = Lexicon.load(Path(shortlist))
+        lexicon.check(first.source, first.target, str(shortlist))
+    return replace(translator, backend=Engine(first.model, translator.symbols, tuple(others), lexicon))
 
 
-def load(folder: str | Path, *, device: str | torch.device = "cpu") -> Translator:
-    """Load a model folder, or the `best` model of a run folder; nothing in it is ever executed."""
-    path = model_folder(Path(folder))
-    sealed = verify_folder(path)["files"]
-    card = _card(path)
-    names = _tokenizer_names(card)
-    unsealed = {"config.json", "model.safetensors", *names} - sealed.keys()
-    if unsealed:
-        raise FolderError(f"{path}: its manifest does not name {', '.join(sorted(unsealed))}; use another copy")
-    source = Tokenizer.load(path / names[0])
-    target = source if card.joint else Tokenizer.load(path / names[1])
-    for tokenizer, size, name in (
-        (source, card.source_vocabulary, names[0]),
-        (target, card.target_vocabulary, names[1]),
-    ):
-        if tokenizer.size != size:
-            raise FolderError(
-                f"{path / name}: {tokenizer.size} tokens, the model has {size}; they do not belong together"
-            )
-    return Translator(_model(path, card, device), source, target, card.decoding)
-
-
-def model_folder(folder: Path) -> Path:
-    """The model folder itself, where a run folder may be given."""
-    return folder / "best" if (folder / "best").is_dir() else folder
-
-
-def _card(path: Path) -> Card:
-    config = path / "config.json"
-    if not plain_file(config) or config.stat().st_size > 1 << 20:
-        raise FolderError(f"{config}: missing or too large; this is not a Headway model folder")
-    try:
-        tree = json.loads(config.read_bytes())
-        return Card.model_validate_json(json.dumps(tree))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(map(str, problem["loc"]))[:80] or "config"
-        raise FolderError(f"{config}: {name}: {problem['msg']}; use another copy of the folder") from None
-    except (ValueError, RecursionError):
-        raise FolderError(f"{config}: not valid JSON; use another copy of the folder") from None
-
-
-def _tokenizer_names(card: Card) -> tuple[str, str]:
-    """The two files of the tokenizers; never a path that the folder chose."""
-    if card.tokenizer not in ("tokenizer.json", "tokenizer.model"):
-        raise FolderError(f"config.json: {card.tokenizer!r} is not a tokenizer file; it is tokenizer.json or .model")
-    if card.joint:
-        return card.tokenizer, card.tokenizer
-    return f"source.{card.tokenizer}", f"target.{card.tokenizer}"
-
-
-def _model(path: Path, card: Card, device: str | torch.device) -> Model:
-    _, architecture = CATALOG[card.model.architecture]
-    weights = path / "model.safetensors"
-    sizes = card.source_vocabulary, card.target_vocabulary
-    held = weights.stat().st_size
-    if held < 4 * card.model.fewest_parameters(card.target_vocabulary):
-        raise FolderError(f"{weights}: {held} bytes cannot be the weights that config.json describes; use another copy")
-    try:
-        model = architecture(card.model, *sizes)
-    except ValueError as error:
-        raise FolderError(f"{path / 'config.json'}: {error}; use another copy of the folder") from None
-    needed = 4 * sum(weight.numel() for weight in model.parameters())
-    if not needed <= held <= needed + (16 << 20):  # names and shapes take far less than 16 MiB
-        raise FolderError(f"{weights}: {held} bytes, the model of config.json has {needed}; use another copy")
-    load_parameters(model, read_tensors(weights), str(weights))
-    return model.eval().to(device)
-
-
-def _groups(sentences: Sequence[Sequence[int]], cells: int) -> Iterator[list[int]]:
-    """Indices of sentences that are not empty, of like length together, in batches of bounded size."""
-    order = sorted((index for index, ids in enumerate(sentences) if ids), key=lambda index: len(sentences[index]))
-    group: list[int] = []
-    for index in order:
-        if group and (len(group) + 1) * (len(sentences[index]) + 1) > cells:
-            yield group
-            group = []
-        group.append(index)
-    if group:
-        yield group
+def _alike(first: Saved, other: Saved, where: str | Path) -> Model:
+    """The other model, if it has the vocabulary of the first."""
+    prints = [[each.source.fingerprint(), each.target.fingerprint()] for each in (first, other)]
+    if prints[0] != prints[1]:
+        raise ConfigError(f"{where}: has another vocabulary than the first model; models decode together only in one")
+    return other.model
 
 
 def _stacked(weights: Iterable[Tensor]) -> Float[np.ndarray, "layers heads query key"]:

@@ -41,7 +41,7 @@ class Validator:
         pairs = self.pairs[: self.translated]
         translator = Translator(model, self.source, self.target, BRIEF)
         sentences = [ids for pair in pairs for ids in translator.tokenize([pair.source], tags=pair.tags)]
-        found = translator.search(sentences, check=check)
+        found = translator.search([translator.request(ids) for ids in sentences], check=check)
         outputs = [translator.detokenize(each[0].tokens) if each else "" for each in found]
         card = score(outputs, [pair.target for pair in pairs])
         scores |= {"bleu": card["BLEU"].value, "chrf": card["chrF"].value}

@@ -2,11 +2,30 @@
 
 import gzip
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from lively import save_lively
+
 SOURCE = b"le chat voit la pomme .\nun chien mange tout .\n"
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    return save_lively(tmp_path_factory.mktemp("models") / "lively")
+
+
+@pytest.fixture(scope="module")
+def translator(model_folder):
+    from headway.translator import load
+
+    return load(model_folder)
 
 
 @pytest.fixture
@@ -113,3 +132,271 @@ def test_embed_gives_a_json_line_a_line_with_a_vector_a_token(headway, model_fol
     for record in records:
         assert len(record["tokens"]) == len(record["vectors"])
         assert all(len(vector) == 16 for vector in record["vectors"])
+
+
+def records(*given):
+    return "".join(json.dumps(each) + "\n" for each in given).encode()
+
+
+def test_what_a_json_line_asks_holds_for_its_output_alone(headway, model_folder, translator):
+    from headway.translator import Sentence
+
+    asked = {"prefix": "la reine", "required": ["pomme"], "banned": ["mange"]}
+    stdin = records({"source": "Zoë"}, {"source": "Zoë", "prefix": None} | asked)
+    plain, own = (json.loads(line) for line in headway("translate", model_folder, "--json", stdin=stdin).lines)
+    assert plain["translation"] == translator("Zoë")
+    assert own["translation"] == translator(Sentence("Zoë", **asked)) != plain["translation"]
+    assert {name: own[name] for name in asked} == asked
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [({"prefix": 3}, '"prefix" is not a text'), ({"required": "pomme"}, '"required" is not a list of texts'),
+     ({"banned": [1]}, '"banned" is not a list of texts'), ({"required": [" "]}, "required: an empty text"),
+     ({"tags": ["fr"]}, "tag 'fr'"), ({"prefix": "\ud800"}, "half a surrogate pair")],
+)  # fmt: skip
+def test_a_json_line_that_cannot_be_is_refused_by_number(fields, told, headway, model_folder):
+    stdin = records({"source": "Zoë"}, {"source": "Zoë"} | fields)
+    complaint = headway("translate", model_folder, "--json", stdin=stdin).only_complaint
+    assert "standard input: line 2: " in complaint and told in complaint
+
+
+def test_what_the_options_ask_holds_for_every_line(headway, model_folder, translator):
+    asked = ("--prefix", "la reine", "--require", "pomme", "--require", "tout", "--ban", "mange", "--ban", "chat")
+    wanted = translator(
+        SOURCE.decode().splitlines(), prefix="la reine", required=["pomme", "tout"], banned=["mange", "chat"]
+    )
+    assert headway("translate", model_folder, *asked, stdin=SOURCE).lines == wanted
+    assert all(line.startswith("la reine") and "pomme" in line and "tout" in line for line in wanted)
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [(["--set", "beam=1"], {"beam": 1}), (["--set", "decoding.no_repeat=1"], {"no_repeat": 1}),
+     (["--sample", "--seed", 4, "--set", "temperature=0.5"], {"sample": True, "seed": 4, "temperature": 0.5}),
+     (["--mbr", 8], {"mbr": 8, "beam": 8}), (["--long", "truncate"], {"long": "truncate"})],
+)  # fmt: skip
+def test_every_setting_of_decoding_can_be_given(options, settings, headway, model_folder, translator):
+    texts = [*SOURCE.decode().splitlines(), "le chat voit la pomme . " * 9]
+    found = headway("translate", model_folder, *options, stdin="".join(f"{text}\n" for text in texts).encode())
+    assert found.lines == translator(texts, **settings) != translator(texts)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [(["--beam", "1.5"], "'1.5' is not a whole number"), (["--workers", "0"], "--workers 0"),
+     (["--set", "bean=2"], "did you mean beam"), (["--set", "beam"], "not of the form"),
+     (["--set", 'beam="2"'], "beam"), (["--require", " "], "required: an empty text"),
+     (["--append"], "--append: goes on with a file"), (["--nbest", "2", "--alignments"], "--alignments: has no place"),
+     (["--append", "--output", "o.gz"], "a packed file cannot be gone on with"), (["--long", "cut"], "--long"),
+     (["--append", "--output", "o", "--nbest", "2"], "--append: cannot count"), (["--int8"], "--int8"),
+     (["--shortlist", "none"], "none"), (["--ensemble", "none"], "none: no such folder")],
+)  # fmt: skip
+def test_options_that_cannot_be_are_refused_in_one_line(options, told, headway, model_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert told in headway("translate", model_folder, *options).only_complaint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_long_line_is_told_with_what_was_done(headway, model_folder, translator):
+    long = "Le chat voit la pomme . " * 9
+    stdin = f"{long}\nZoë\n".encode()
+    split = headway("translate", model_folder, stdin=stdin)
+    parts = len(translator(long).passages)
+    told = f"warning: standard input: line 1 is longer than 31 tokens; it was read in {parts} passages\n"
+    assert split.lines == translator([long, "Zoë"]) and split.err == f"headway: {told}"
+    cut = headway("translate", model_folder, "--long", "truncate", stdin=stdin)
+    assert "line 1 is longer than 31 tokens; only its beginning was read" in cut.err
+    refused = headway("translate", model_folder, "--long", "refuse", stdin=b"a\n" + stdin).only_complaint
+    assert f"standard input: line 2: {len(translator.tokenize([long])[0])} tokens, the model reads 31" in refused
+
+
+def test_a_document_keeps_lines_and_white_space_and_splits_sentences(headway, model_folder, translator):
+    stdin = " Le chat voit tout.  Mr. Zoë mange! \n\n  \nUn chien\n".encode()
+    found = headway("translate", model_folder, "--document", stdin=stdin)
+    first, second, third = translator(["Le chat voit tout.", "Mr. Zoë mange!", "Un chien"])
+    assert found.lines == [f" {first}  {second} ", "", "  ", third]
+    assert found.err == ""
+
+
+def test_alignments_stand_beside_outputs(headway, model_folder, translator):
+    from headway.alignment import word_alignments
+
+    texts = ["le chat voit la pomme .", "Le chat mange tout . " * 6]
+    stdin = "".join(f"{text}\n" for text in texts).encode()
+    translations = translator(texts)
+    links = word_alignments(translator, translations)
+    shown = [" ".join(f"{source}-{target}" for source, target in each) for each in links]
+    found = headway("translate", model_folder, "--alignments", stdin=stdin).lines
+    assert found == [f"{text}\t{each}" for text, each in zip(translations, shown, strict=True)]
+    assert all(shown)
+    stdin = records(*({"source": text} for text in texts))
+    found = headway("translate", model_folder, "--alignments", "--json", stdin=stdin).lines
+    assert [json.loads(line)["alignment"] for line in found] == [[list(link) for link in each] for each in links]
+
+
+def test_several_models_and_a_shortlist_decode_together(headway, model_folder, tmp_path, corpus):
+    from headway.translator import load
+
+    other = save_lively(tmp_path / "other", seed=0)
+    shortlist = tmp_path / "list"
+    pairs = ("--source", corpus[0], "--target", corpus[1])
+    assert headway("shortlist", model_folder, *pairs, "--output", shortlist).code == 0
+    found = headway("translate", model_folder, "--ensemble", other, "--shortlist", shortlist, stdin=SOURCE).lines
+    wanted = load(model_folder, ensemble=[other], shortlist=shortlist)(SOURCE.decode().splitlines())
+    assert found == wanted != load(model_folder)(SOURCE.decode().splitlines())
+
+
+def test_output_is_packed_by_its_name(headway, model_folder, expected, tmp_path):
+    headway("translate", model_folder, "--output", tmp_path / "out.gz", stdin=SOURCE)
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()).decode().splitlines() == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["out.gz"]
+
+
+LINES = "".join(f"le chat mange {number} .\n" for number in range(40)).encode()
+
+
+def test_workers_change_no_answer(headway, model_folder, translator):
+    wanted = translator(LINES.decode().splitlines())
+    options = ("--device", "cpu", "--buffer", 4, "--json")
+    stdin = records(*({"source": line} for line in LINES.decode().splitlines()))
+    alone = headway("translate", model_folder, *options, "--workers", 1, stdin=stdin).lines
+    assert headway("translate", model_folder, *options, "--workers", 2, stdin=stdin).lines == alone
+    assert [json.loads(line)["translation"] for line in alone] == wanted
+
+
+def test_long_inputs_go_to_all_cores_and_short_ones_do_not(headway, model_folder, translator, monkeypatch):
+    import headway.cli.translate as module
+    import headway.crew as crew
+
+    begun = []
+
+    class Counted:
+        def __init__(self, prepare, job, workers):
+            self.answer = prepare(job)
+            begun.append(workers)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def answers(self, chunks):
+            return map(self.answer, chunks)
+
+    monkeypatch.setattr(crew, "Crew", Counted)
+    monkeypatch.setitem(module.CHUNK, "cpu", 8)
+    monkeypatch.setattr(crew, "affordable", lambda: 3)
+
+    def run(*options, stdin=LINES):
+        return headway("translate", model_folder, "--device", "cpu", *options, stdin=stdin).lines
+
+    assert run() == translator(LINES.decode().splitlines())
+    assert begun == [3]
+    run(stdin=b"".join(LINES.splitlines(keepends=True)[:15]))
+    run("--buffer", 8)
+    run("--workers", 1)
+    assert begun == [3]
+
+
+def test_an_unfinished_output_is_gone_on_with(headway, model_folder, translator, tmp_path):
+    wanted = "".join(f"{text}\n" for text in translator(LINES.decode().splitlines()))
+    (tmp_path / "in").write_bytes(LINES)
+    out = tmp_path / "out"
+    files = ("--input", tmp_path / "in", "--output", out)
+
+    def run():
+        return headway("translate", model_folder, *files, "--append", "--buffer", 8)
+
+    assert run().lines == [] and out.read_text() == wanted
+    first = "".join(wanted.splitlines(keepends=True)[:13])
+    out.write_text(first + "half a li")
+    assert run().lines == [] and out.read_text() == wanted
+    assert run().lines == [] and out.read_text() == wanted
+    out.write_text("kept\n" * 13)
+    assert run().lines == [] and out.read_text() == "kept\n" * 13 + wanted.removeprefix(first)
+    out.write_text("x\n" * 41)
+    assert "out: has 41 lines, " in run().only_complaint
+    (tmp_path / "in").write_bytes(b"".join(LINES.splitlines(keepends=True)[:20]) + b"\xff\n")
+    out.unlink()
+    assert "line 21 is not UTF-8" in run().only_complaint
+    assert out.read_text() == "".join(wanted.splitlines(keepends=True)[:16])
+
+
+def started(model_folder, *options, **streams):
+    command = [sys.executable, "-m", "headway", "translate", str(model_folder), "--device", "cpu", *map(str, options)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    streams |= {"stderr": subprocess.PIPE, "bufsize": 0}
+    return subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+
+
+def children(process):
+    return [int(child) for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def gone(pids, seconds=20.0):
+    def running(pid):
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    ends = time.monotonic() + seconds
+    while any(map(running, pids)) and time.monotonic() < ends:
+        time.sleep(0.05)
+    return not any(map(running, pids))
+
+
+def test_a_killed_command_goes_on_where_it_was_and_nothing_differs(headway, model_folder, translator, tmp_path):
+    many = LINES * 60
+    (tmp_path / "in").write_bytes(many)
+    options = ("--input", tmp_path / "in", "--output", tmp_path / "out", "--append", "--buffer", 16, "--workers", 2)
+    with started(model_folder, *options) as process:
+        while not (tmp_path / "out").exists() or (tmp_path / "out").stat().st_size < 2000:
+            time.sleep(0.002)
+        workers = children(process)
+        process.kill()
+    assert len(workers) >= 2 and gone(workers)
+    left = (tmp_path / "out").read_bytes().count(b"\n")
+    assert 0 < left < 2400
+    assert headway("translate", model_folder, *options[:5], "--workers", 1).lines == []
+    wanted = translator(LINES.decode().splitlines())
+    assert (tmp_path / "out").read_text().removesuffix("\n").split("\n") == wanted * 60
+
+
+@pytest.mark.parametrize("ending", ["interrupted", "a closed pipe", "a dead worker"])
+def test_all_processes_end_at_once_in_one_line(ending, model_folder):
+    with started(model_folder, "--workers", 2, "--buffer", 1, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(LINES)
+        process.stdin.flush()
+        process.stdout.readline()  # while more input may come
+        workers = children(process)
+        if ending == "interrupted":
+            os.killpg(process.pid, signal.SIGINT)
+        elif ending == "a closed pipe":
+            process.stdout.close()
+        else:
+            os.kill(workers[-1], signal.SIGKILL)
+        if ending != "interrupted":
+            try:
+                for _ in range(200):
+                    process.stdin.write(LINES)
+                    process.stdin.flush()
+            except BrokenPipeError:
+                pass
+        code = process.wait(30)
+        told = process.stderr.read().decode()
+    assert gone(workers)
+    assert (code, told) == {
+        "interrupted": (130, "headway: stopped\n"),
+        "a closed pipe": (1, ""),
+        "a dead worker": (1, "headway: a worker process died (signal 9); if memory ran out, lower --workers\n"),
+    }[ending]
+
+
+def test_another_engine_gives_the_same_text_and_takes_no_workers(headway, model_folder, expected):
+    pytest.importorskip("ctranslate2")
+    options = ("--engine", "ctranslate2", "--device", "cpu")
+    assert headway("translate", model_folder, *options, stdin=SOURCE).lines == expected
+    assert "own engine on a CPU" in headway("translate", model_folder, *options, "--workers", 2).only_complaint

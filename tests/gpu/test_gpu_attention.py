@@ -175,6 +175,6 @@ def test_cached_steps_on_the_gpu_equal_the_full_pass_with_tokens_from_the_host()
         full = model.output(model.decode(batch.target, encoded).states).float().log_softmax(-1)
         state = model.start(encoded)
         for time in range(4):
-            scores, state = model.step(batch.target.tokens[:, time].cpu(), state)
-            torch.testing.assert_close(scores, full[:, time], rtol=1e-3, atol=1e-3)
-        assert len(model.select(state, torch.tensor([2, 0])).memory[0].key) == 2
+            scores, state = model.step(batch.target.tokens[:, time, None].cpu(), None, state)
+            torch.testing.assert_close(scores[:, 0], full[:, time], rtol=1e-3, atol=1e-3)
+        assert len(model.keep(state, torch.tensor([2, 0])).memory[0].key) == 2

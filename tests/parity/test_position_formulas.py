@@ -101,7 +101,7 @@ def test_relative_positions_equal_a_vector_added_to_every_key_as_each_query_sees
 def test_alibi_slopes_halve_from_head_to_head_and_its_penalty_grows_with_distance():
     positions = AlibiPositions(8)
     assert positions.slopes.tolist() == [2.0**-power for power in range(1, 9)]
-    bias = positions.bias(torch.zeros(1, 3, 8, 4), 5)
+    bias = positions.bias(torch.zeros(1, 3, 8, 4), distances(3, 5, torch.device("cpu")))
     for head in range(8):
         for i in range(3):
             for j in range(5):

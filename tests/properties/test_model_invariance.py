@@ -66,9 +66,9 @@ def test_cached_decoding_equals_the_full_pass(model, chosen, shuffled):
     state, order = model.start(encoded), torch.arange(len(rows))
     for time in range(length + 1):
         if shuffled and time % 2:
-            state, order = model.select(state, torch.arange(len(rows)).flip(0)), order.flip(0)
-        scores, state = model.step(torch.tensor(rows)[order, time], state)
-        torch.testing.assert_close(scores, full[order, time], rtol=1e-5, atol=1e-5)
+            state, order = model.keep(state, torch.arange(len(rows)).flip(0)), order.flip(0)
+        scores, state = model.step(torch.tensor(rows)[order, time, None], None, state)
+        torch.testing.assert_close(scores[:, 0], full[order, time], rtol=1e-5, atol=1e-5)
 
 
 @seldom

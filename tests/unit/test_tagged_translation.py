@@ -87,4 +87,4 @@ def test_validation_translates_with_the_tags_of_each_pair(translator, monkeypatc
     validator = Validator(translator.source, translator.target, pairs, [], torch.device("cpu"), 3, 0)
     validator(translator.model, lambda: None)
     plain = translator.tokenize(TEXTS[:2])
-    assert searched == [[translator.source.tags["en"], *plain[0]], plain[1], []]
+    assert [list(each.source) for each in searched] == [[translator.source.tags["en"], *plain[0]], plain[1], []]

@@ -18,10 +18,15 @@ from headway.cli import (
     distill,
     embed,
     evaluate,
+    export,
     info,
     init,
     plan,
     positions,
+    prove,
+    run,
+    score,
+    shortlist,
     train,
     translate,
 )
@@ -34,7 +39,8 @@ app = App(
     version=headway.__version__,
 )
 COMMANDS = (
-    demo, check, init, plan, train, distill, backtranslate, translate, evaluate, attention, positions, embed, info,
+    demo, check, init, plan, train, distill, backtranslate, translate, run, evaluate, attention, positions, embed,
+    info, shortlist, score, prove, export,
 )  # fmt: skip
 for module in COMMANDS:
     app.command(module.command, name=module.__name__.rpartition(".")[2])

@@ -1,9 +1,23 @@
 """`headway attention`."""
 
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headway.errors import ConfigError
 
 
-def command(model: Path, sentence: str, /, *, out: Path = Path("attention.html"), device: str | None = None) -> None:
+def command(
+    model: Path,
+    sentence: str,
+    /,
+    *,
+    out: Path = Path("attention.html"),
+    target: str | None = None,
+    tag: Annotated[list[str] | None, Parameter(negative="")] = None,
+    device: str | None = None,
+) -> None:
     """Show what a model looks at: every layer and head, encoder, decoder and cross attention.
 
     Parameters
@@ -14,12 +28,27 @@ def command(model: Path, sentence: str, /, *, out: Path = Path("attention.html")
         The text to translate.
     out
         An offline page (.html), or a picture (.png, .svg).
+    target
+        The output to look at, instead of the model's own.
+    tag
+        A tag put before the sentence, as the model was trained with; may be repeated.
     device
         cpu, cuda or cuda:N; the best there is by default.
     """
     from headway.assemble import choose_device
+    from headway.scoring import too_long
     from headway.translator import load
 
-    translation = load(model, device=choose_device(device))(sentence)
-    translation.attention.save(out)
-    print(translation)
+    translator = load(model, device=choose_device(device))
+    if target is None:
+        translation = translator(sentence, tags=tag or ())
+        attention, text = translation.attention, str(translation)
+    else:
+        (tokens,) = translator.target.encode([target if target.strip() else ""])
+        problem = too_long(translator, ((), tokens))
+        if problem:
+            raise ConfigError(f"--target: {problem}; give a shorter one")
+        attention = translator.attention(sentence, tokens, tags=tag or ())
+        text = translator.detokenize(tokens)
+    attention.save(out)
+    print(text)

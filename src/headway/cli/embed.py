@@ -1,10 +1,14 @@
 """`headway embed`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from headway.translator import Translator
 
 
 def command(
@@ -13,6 +17,7 @@ def command(
     *,
     input_: Annotated[Path | None, Parameter(name="--input")] = None,
     output: Path | None = None,
+    tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     device: str | None = None,
 ) -> None:
     """Give the contextual vector of every token: a JSON line a line, {"tokens": [...], "vectors": [[...]]}.
@@ -25,6 +30,8 @@ def command(
         A file, plain or .gz; standard input by default.
     output
         A file; standard output by default.
+    tag
+        A tag read before every line, as the model was trained with; may be repeated.
     device
         cpu, cuda or cuda:N; the best there is by default.
     """
@@ -33,10 +40,24 @@ def command(
     from headway.translator import load
 
     translator = load(model, device=choose_device(device))
+    translator.source.tagged(tag or ())  # refuses an unknown one, even where there is no line
     with written(output, input_) as file:
         for line in lines_of(input_):
-            (found,) = translator.embed([line or ""])
-            vectors = [[round(float(number), 6) for number in vector] for _, vector in found]
-            record = {"tokens": [token for token, _ in found], "vectors": vectors}
+            tokens, vectors = _embedded(translator, line or "", tag or ())
+            record = {"tokens": tokens, "vectors": [[round(number, 6) for number in vector] for vector in vectors]}
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
             file.flush()
+
+
+def _embedded(translator: "Translator", text: str, tags: Sequence[str]) -> tuple[list[str], list[list[float]]]:
+    """The tokens of a text as the user wrote them, and the encoder's state of each after the tags."""
+    import torch
+
+    from headway.scoring import padded
+
+    first = translator.source.tagged(tags)
+    pieces = translator.source.pieces(text)[: translator.longest - len(first)]
+    source, _ = padded(translator, [([*first, *(token for token, _ in pieces)], ())])
+    with torch.inference_mode():
+        states = translator.model.encode(source).states[0].float()
+    return [piece for _, piece in pieces], states[len(first) : len(first) + len(pieces)].tolist()

@@ -1,11 +1,13 @@
 """`headway evaluate`."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from headway.cli.options import EngineOptions
 from headway.errors import ConfigError
 
 
@@ -21,7 +23,7 @@ def command(
     length_penalty: float | None = None,
     tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
-    device: str | None = None,
+    engine: EngineOptions = EngineOptions(),  # noqa: B008  # frozen
 ) -> None:
     """Score a model, or outputs in a file, by sacreBLEU and chrF with signatures; or compare two.
 
@@ -45,8 +47,6 @@ def command(
         A tag put before every source, as the model was trained with; may be repeated.
     json_
         Print one JSON object.
-    device
-        cpu, cuda or cuda:N; the best there is by default.
     """
     if (system is None) == (compare is None):
         raise ConfigError("give one SYSTEM, or --compare A B")
@@ -60,7 +60,7 @@ def command(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     references = list(read_lines(reference))
     systems = [system] if system is not None else list(compare or ())
-    outputs = [_outputs(each, source, options, device) for each in systems]
+    outputs = [_outputs(each, source, options, engine) for each in systems]
     found = (
         score(outputs[0], references, tokenized=tokenized)
         if compare is None
@@ -69,15 +69,12 @@ def command(
     print(json.dumps(found.to_json(), ensure_ascii=False) if json_ else "\n".join(found.lines()))
 
 
-def _outputs(system: Path, source: Path | None, options: dict[str, Any], device: str | None) -> list[str]:
+def _outputs(system: Path, source: Path | None, options: dict[str, Any], engine: EngineOptions) -> list[str]:
     from headway.data.text import read_lines
 
     if not system.is_dir():
         return list(read_lines(system))
     if source is None:
         raise ConfigError(f"{system}: is a model; give the text it is to translate by --source")
-    from headway.assemble import choose_device
-    from headway.translator import load
-
-    translator = load(system, device=choose_device(device))
+    translator = engine.load(system, lambda line: print(f"headway: warning: {line}", file=sys.stderr))
     return [str(text) for text in translator(list(read_lines(source)), **options)]

@@ -1,13 +1,16 @@
 """Input and output of the commands that read and write lines."""
 
+import fcntl
+import gzip
+import io
 import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TextIO, cast
+from typing import BinaryIO, TextIO, cast
 
 from headway.data.text import Invalid, read_lines, read_stream
 from headway.errors import ConfigError, DataError, HeadwayError
@@ -26,23 +29,28 @@ def lines_of(path: Path | None, invalid: Invalid = "refuse") -> Iterator[str | N
 def written(path: Path | None, *inputs: Path | None) -> Iterator[TextIO]:
     """A text stream to a file, never one of the inputs, or to standard output; None among the inputs is standard input.
 
-    The file appears when everything is written; after an error there is none, or the one that was there before.
+    The file appears when everything is written, packed where its name ends in .gz; after an error there is none, or the
+    one that was there before.
     """
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]  # a text stream has it
         yield sys.stdout
         sys.stdout.flush()
         return
-    if any(_same_file(path, given) for given in inputs):
-        raise ConfigError(f"{path}: is also the input; choose another --output")
+    _refuse_inputs(path, inputs)
     final = path.resolve()  # a link stays a link
     aside = final if final.exists() and not final.is_file() else final.with_name(f".{final.name}.tmp")
     try:
-        file = aside.open("w", encoding="utf-8", newline="\n")
+        raw = aside.open("wb")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --output") from None
     try:
-        with file:
+        packed = path.suffix.lower() == ".gz"
+        with (
+            raw,
+            gzip.GzipFile("", "wb", 6, raw, 0) if packed else nullcontext(raw) as binary,
+            io.TextIOWrapper(cast(BinaryIO, binary), encoding="utf-8", newline="\n") as file,
+        ):
             yield file
         if aside != final:
             aside.rename(final)
@@ -52,6 +60,50 @@ def written(path: Path | None, *inputs: Path | None) -> Iterator[TextIO]:
         if isinstance(error, OSError):
             raise HeadwayError(f"{path}: cannot be written ({error.strerror}); choose another --output") from None
         raise
+
+
+@contextmanager
+def continued(path: Path, *inputs: Path | None) -> Iterator[tuple[TextIO, int]]:
+    """A text stream to the end of a file that an earlier process may have begun, and how many whole lines stand there.
+
+    A last line without its end is dropped. What is flushed stays, whatever happens.
+    """
+    if path.suffix.lower() == ".gz":
+        raise ConfigError(f"{path}: a packed file cannot be gone on with; leave out --append, or write it plain")
+    _refuse_inputs(path, inputs)
+    try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: is not a file; choose another --output or leave out --append")
+        file = path.open("a+b")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(f"{path}: another process is writing it; wait for its end") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --output") from None
+    try:
+        with io.TextIOWrapper(file, encoding="utf-8", newline="\n") as text:
+            lines, whole = _whole_lines(file)
+            file.truncate(whole)
+            yield text, lines
+    except OSError as error:
+        raise HeadwayError(f"{path}: cannot be written ({error.strerror}); free space and go on") from None
+
+
+def _whole_lines(file: BinaryIO) -> tuple[int, int]:
+    """The lines of a file that have an end, and their bytes."""
+    lines = whole = read = 0
+    file.seek(0)
+    while piece := file.read(1 << 20):
+        lines += piece.count(b"\n")
+        last = piece.rfind(b"\n")
+        whole = read + last + 1 if last >= 0 else whole
+        read += len(piece)
+    return lines, whole
+
+
+def _refuse_inputs(path: Path, inputs: tuple[Path | None, ...]) -> None:
+    if any(_same_file(path, given) for given in inputs):
+        raise ConfigError(f"{path}: is also the input; choose another --output")
 
 
 def _same_file(path: Path, given: Path | None) -> bool:

@@ -1,19 +1,21 @@
 """`headway translate`."""
 
-import json
 import sys
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, TextIO
 
 from cyclopts import Parameter
 
+from headway.cli.lines import Chunk, Job, Lines, answers
+from headway.cli.options import AskedOptions, EngineOptions, Flag, SearchOptions, Whole
 from headway.data.text import Invalid
 from headway.errors import ConfigError, DataError
 
-if TYPE_CHECKING:
-    from headway.translator import Translation, Translator
+CHUNK = {"cpu": 256, "cuda": 4096}
+"""Lines read before they are translated and written, where the user does not say, by kind of device."""
 
 
 def command(
@@ -22,123 +24,122 @@ def command(
     *,
     input_: Annotated[Path | None, Parameter(name="--input")] = None,
     output: Path | None = None,
-    beam: int | None = None,
-    nbest: int | None = None,
-    length_penalty: float | None = None,
-    tag: Annotated[list[str] | None, Parameter(negative="")] = None,
+    append: Flag = False,
+    search: SearchOptions = SearchOptions(),  # noqa: B008  # frozen
+    asked: AskedOptions = AskedOptions(),  # noqa: B008  # frozen
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    alignments: Flag = False,
+    document: Flag = False,
     invalid: Invalid = "refuse",
-    buffer: int = 256,
-    device: str | None = None,
+    buffer: Whole | None = None,
+    workers: Whole | None = None,
+    engine: EngineOptions = EngineOptions(),  # noqa: B008  # frozen
 ) -> None:
-    """Translate lines: one in, exactly one out, in order.
+    """Translate lines: one in, exactly one out, in order; with --nbest 'line ||| text ||| F0= logprob ||| score'.
 
     Parameters
     ----------
     model
-        A model folder or a run folder.
+        A model folder, a run folder, or a checkpoint of a run.
     input_
         A file, plain or .gz; standard input by default.
     output
-        A file; standard output by default.
-    beam
-        Hypotheses kept for every sentence; 1 is greedy.
-    nbest
-        Outputs for every line, written as 'line ||| text ||| F0= logprob ||| score'.
-    length_penalty
-        How much longer outputs are favoured.
-    tag
-        A tag put before every source, as the model was trained with; may be repeated.
+        A file, packed where its name ends in .gz; standard output by default.
+    append
+        Go on with an output file that was not finished: what stands in it is not translated again.
     json_
-        Read and write JSON lines: "source" in, "translation" and "score" added, every other field kept.
+        Read and write JSON lines: "source" in, and where given "prefix", "required", "banned" and "tags"; "translation"
+        and "score" added, every other field kept.
+    alignments
+        Write after every output, behind a tab, which words belong together, as in '0-0 1-2'.
+    document
+        A line may hold several sentences: each is translated alone, and the white space between them kept.
     invalid
         Lines that are not UTF-8: refuse stops, skip gives an empty line.
     buffer
         Lines read before they are translated and written; 1 answers every line at once.
-    device
-        cpu, cuda or cuda:N; the best there is by default.
+    workers
+        Processes that translate on a CPU, a core each; by default all cores for long inputs, else this process alone.
     """
-    if buffer < 1:
-        raise ConfigError(f"--buffer {buffer}: must be 1 or more")
-    from headway.assemble import choose_device
-    from headway.cli.files import lines_of, written
-    from headway.translator import load
+    _check(append, output, json_, alignments, buffer, workers, search)
+    from headway.cli.files import lines_of
 
-    given = {"beam": beam, "nbest": nbest, "length_penalty": length_penalty, "tags": tag}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    translator = load(model, device=choose_device(device))
-    translator.source.tagged(tag or ())  # refuses an unknown one, even where there is no line
-    if nbest is not None and beam is None and nbest > translator.decoding.beam:
-        options["beam"] = nbest
+    settings = search.settings()
+    many = "nbest" in settings
     name = str(input_ or "standard input")
-    with written(output, input_) as file:
-        number = 0
-        lines = lines_of(input_, invalid)
-        while chunk := list(islice(lines, buffer)):
-            for line in _answers(translator, chunk, options, (name, number), as_json=json_, many=nbest is not None):
-                file.write(line + "\n")
-            file.flush()
-            number += len(chunk)
+    job = Job(model, engine, asked.sentence(), settings, name, json_, many, alignments, document)
+    lines = Lines(job, _warn)
+    count = _workers(workers, buffer, lines)
+    with _opened(output, input_, append=append) as (file, done):
+        reading = lines_of(input_, invalid)
+        skipped = sum(1 for _ in islice(reading, done))
+        if skipped < done:
+            raise DataError(f"{output}: has {done} lines, {name} only {skipped}; they do not belong together")
+        size = buffer or CHUNK[lines.translator.device.type]
+        chunks = _chunks(reading, done, size)
+        own = {"after": 1, "size": size} if workers is None else {}
+        with closing(answers(lines, chunks, count, **own)) as found:
+            for answer in found:
+                for told in answer.warnings:
+                    _warn(told)
+                file.write("".join(f"{line}\n" for line in answer.lines))
+                file.flush()
 
 
-def _answers(
-    translator: "Translator",
-    lines: list[str | None],
-    options: dict[str, Any],
-    where: tuple[str, int],
-    *,
-    as_json: bool,
-    many: bool,
-) -> Iterator[str]:
-    """The lines to write for the lines of the file `where[0]` that come after its first `where[1]`."""
-    name, first = where
-    records = [_record(line, f"{name}: line {first + place}") for place, line in enumerate(lines, 1)] if as_json else []
-    sources = [record.get("source", "") for record in records] if as_json else [line or "" for line in lines]
-    for place, found in enumerate(translator(sources, **options)):
-        if found.cut:
-            told = f"line {first + place + 1} is longer than {translator.longest} tokens; only its beginning was read"
-            print(f"headway: warning: {name}: {told}", file=sys.stderr)
-        if as_json:
-            added: dict[str, Any] = {"translation": str(found), "score": found.score}
-            yield _dumped(records[place] | added | ({"nbest": _nbest(found)} if many else {})) if records[place] else ""
-        elif many:
-            for each in _nbest(found):
-                yield f"{first + place} ||| {each['text']} ||| F0= {each['logprob']:.6f} ||| {each['score']:.6f}"
-        else:
-            yield str(found)
+def _check(
+    append: bool,
+    output: Path | None,
+    json_: bool,
+    alignments: bool,
+    buffer: int | None,
+    workers: int | None,
+    search: SearchOptions,
+) -> None:
+    """Refuse options that cannot be together."""
+    lists = "nbest" in search.settings() and not json_
+    if buffer is not None and buffer < 1:
+        raise ConfigError(f"--buffer {buffer}: must be 1 or more")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers {workers}: must be 1 or more")
+    if append and output is None:
+        raise ConfigError("--append: goes on with a file; name it by --output")
+    if append and lists:
+        raise ConfigError("--append: cannot count lines in lists of outputs; leave out --nbest, or write --json")
+    if alignments and lists:
+        raise ConfigError("--alignments: has no place in lists of outputs; leave out --nbest, or write --json")
 
 
-def _nbest(found: "Translation") -> list[dict[str, Any]]:
-    if not found.hypotheses:  # a blank line has its place in the list too
-        return [{"text": "", "logprob": 0.0, "score": 0.0}]
-    return [
-        {"text": text, "logprob": each.log_probability, "score": each.score}
-        for text, each in zip((str(found), *found.alternatives), found.hypotheses, strict=True)
-    ]
+@contextmanager
+def _opened(output: Path | None, input_: Path | None, *, append: bool) -> Iterator[tuple[TextIO, int]]:
+    """Where the lines go, and how many stand there already."""
+    from headway.cli.files import continued, written
+
+    if append and output is not None:
+        with continued(output, input_) as found:
+            yield found
+    else:
+        with written(output, input_) as file:
+            yield file, 0
 
 
-def _dumped(record: dict[str, Any]) -> str:
-    """The record on one line; as it reads where UTF-8 can hold it, else escaped."""
-    text = json.dumps(record, ensure_ascii=False)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # half a surrogate pair in a field that is only passed on
-        return json.dumps(record)
-    return text
+def _workers(asked: int | None, buffer: int | None, lines: Lines) -> int:
+    """Processes that may translate."""
+    from headway.crew import affordable
+    from headway.engine import Engine
+
+    alone = lines.translator.device.type != "cpu" or not isinstance(lines.translator.engine, Engine)
+    if asked is not None and asked > 1 and alone:
+        raise ConfigError(f"--workers {asked}: are for Headway's own engine on a CPU; leave the option out")
+    if asked is None:
+        return 1 if alone or buffer is not None else affordable()
+    return asked
 
 
-def _record(line: str | None, where: str) -> dict[str, Any]:
-    """The object of a line that has a source; an empty one for a line that was skipped."""
-    if line is None:
-        return {}
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        raise DataError(f'{where}: not JSON; give one object a line with a field "source"') from None
-    if not isinstance(record, dict) or not isinstance(record.get("source"), str):
-        raise DataError(f'{where}: no text in a field "source"; give one object a line with it')
-    try:
-        record["source"].encode("utf-8")
-    except UnicodeEncodeError:
-        raise DataError(f'{where}: "source" holds half a surrogate pair; write the character itself') from None
-    return record
+def _chunks(lines: Iterator[str | None], first: int, size: int) -> Iterator[Chunk]:
+    while chunk := list(islice(lines, size)):
+        yield Chunk(first, chunk)
+        first += len(chunk)
+
+
+def _warn(told: str) -> None:
+    print(f"headway: warning: {told}", file=sys.stderr)

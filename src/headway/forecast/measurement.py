@@ -179,21 +179,23 @@ class Scripted(Model):
     How long a validation takes hangs on when outputs end, and an untrained model does not know.
     """
 
+    capturable = False
+
     def __init__(self, model: Model, script: Script) -> None:
         self.__dict__.update(model.__dict__)
         self.__dict__["script"] = script
 
-    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+    def step(self, tokens: Tensor, parents: Tensor | None, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """See `Transformer.step`; the end is certain where it is due, and else impossible."""
-        log_probabilities, after = super().step(tokens, state)
+        log_probabilities, after = super().step(tokens, parents, state)
         script: Script = self.__dict__["script"]
-        keys = state.visible.keys
-        lengths = keys.sum(-1) if keys is not None else tokens.new_full((len(tokens),), state.memory[0].key.shape[-3])
-        due = after.length >= script.ratio * lengths.to(log_probabilities.device)
+        added, key = state.visible.added, state.memory[0].key
+        lengths = key.new_full((len(key),), key.shape[1]) if added is None else (added[:, 0, 0] == 0).sum(-1)
+        due = after.length >= script.ratio * lengths
         if time.monotonic() > script.until:
             due = torch.ones_like(due)
-        log_probabilities[:, script.end] = torch.where(due, 0.0, -torch.inf)
-        script.written += len(tokens)
+        log_probabilities[:, :, script.end] = torch.where(due, 0.0, -torch.inf)[:, None]
+        script.written += tokens.numel()
         return log_probabilities, after
 
 

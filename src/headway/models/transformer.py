@@ -3,16 +3,27 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from headway.config import Settings
-from headway.nn.attention import KeyValues, Visible
+from headway.nn.attention import (
+    FixedLineage,
+    FixedPast,
+    GrowingLineage,
+    GrowingPast,
+    KeyValues,
+    Lineage,
+    Past,
+    Visible,
+)
 from headway.nn.dropout import Dropout
 from headway.nn.embedding import Embedding, Projection
 from headway.nn.feedforward import FeedForwardKind
 from headway.nn.layers import LayerShape
+from headway.nn.lean import LeanDecoder
 from headway.nn.positions import PositionKind, embedding_positions
 from headway.nn.residual import NormPlace
 from headway.nn.stacks import Decoder, Encoder, Weights
@@ -118,8 +129,12 @@ class DecoderState:
 
     memory: tuple[KeyValues, ...]
     visible: Visible
-    past: tuple[KeyValues, ...] = ()
-    length: int = 0
+    past: tuple[Past, ...]
+    lineage: Lineage
+    length: int | Int[Tensor, ""] = 0
+    """Tokens written so far, the start symbol among them."""
+    coverage: Float[Tensor, "batch query key"] | None = None
+    """How much of every source token each row has read so far, where that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +148,11 @@ class Decoded:
 
 class Transformer(nn.Module):
     """Figure 1: token sequences in, states of the target out; `output` turns states into logits."""
+
+    capturable = True
+    """A step does the same work whatever the tokens are, and asks the host nothing."""
+    lean: LeanDecoder | None = None
+    """The decoder in straight lines, where the model was made ready to decode on a CPU."""
 
     def __init__(self, config: TransformerConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()
@@ -171,30 +191,80 @@ class Transformer(nn.Module):
         output = self.decoder(x, memory, visible, positions, need_weights=need_weights)
         return Decoded(output.states, output.self_weights, output.cross_weights)
 
-    def start(self, encoded: Encoded) -> DecoderState:
+    def start(self, encoded: Encoded, *, coverage: bool = False) -> DecoderState:
         """The state before the first target token; the source must be padded."""
-        return DecoderState(self.decoder.remember(encoded.states), Visible.between(encoded.source, encoded.source))
+        source = encoded.source
+        return DecoderState(
+            self.decoder.remember(encoded.states),
+            Visible.between(source, source).ready(),
+            tuple(GrowingPast() for _ in self.decoder.layers),
+            GrowingLineage(source.tokens.new_zeros(0)),
+            coverage=encoded.states.new_zeros(len(source.tokens), 1, source.tokens.shape[1]) if coverage else None,
+        )
+
+    def fixed(self, encoded: Encoded, *, rows: int, longest: int) -> DecoderState:
+        """The same with `rows` rows a sentence and room for `longest` tokens each, to be stepped in place."""
+        states, heads = encoded.states, self.config.heads
+        sentences, entries, width = len(states), rows * longest, self.config.dim // heads
+        slots = torch.arange(rows, device=states.device)
+        size = sentences, entries, heads, width
+        past = tuple(FixedPast(states.new_zeros(size), states.new_zeros(size), slots) for _ in self.decoder.layers)
+        added = states.new_full((sentences, 1, rows, entries), -torch.inf)
+        lineage = FixedLineage(torch.arange(entries, device=states.device) // rows, added, slots)
+        visible = Visible(encoded.source.present).ready()
+        return DecoderState(self.decoder.remember(states), visible, past, lineage, slots.new_zeros(()))
+
+    def advance(
+        self, tokens: Int[Tensor, "batch query"], parents: Int[Tensor, "batch query"] | None, state: DecoderState
+    ) -> tuple[Float[Tensor, "batch query dim"], DecoderState]:
+        """The states from which the tokens after `tokens` are predicted, and the state that includes them."""
+        device = self.output.weight.device
+        tokens, parents = tokens.to(device), None if parents is None else parents.to(device)
+        lineage = state.lineage.grown(parents, tokens.shape[1])
+        positions = torch.zeros_like(tokens) + state.length
+        x = self._embed(self.target_embedding, tokens, positions)
+        if self.lean is not None and state.coverage is None:
+            added = lineage.added, state.visible.added
+            states, past = self.lean(x, state.memory, added, state.past)
+            return states, replace(state, past=past, lineage=lineage, length=state.length + 1)
+        own = Visible(added=lineage.added, distance=(lineage.positions - state.length)[None])
+        weigh = state.coverage is not None
+        output = self.decoder(x, state.memory, (own, state.visible), positions, state.past, need_weights=weigh)
+        coverage = state.coverage
+        if coverage is not None:
+            if parents is not None:
+                coverage = coverage.gather(1, parents[:, :, None].expand(-1, -1, coverage.shape[2]))
+            coverage = coverage + output.cross_weights[-1].mean(1)
+        after = replace(state, past=output.past, lineage=lineage, length=state.length + 1, coverage=coverage)
+        return output.states, after
 
     def step(
-        self, tokens: Int[Tensor, " rows"], state: DecoderState
-    ) -> tuple[Float[Tensor, "rows vocabulary"], DecoderState]:
-        """Log-probabilities of the token after `tokens`, and the state with them; `tokens` may be on the host."""
-        tokens = tokens.to(self.output.weight.device)
-        positions = tokens.new_full((len(tokens), 1), state.length)
-        x = self._embed(self.target_embedding, tokens[:, None], positions)
-        visible = Visible(causal=True), state.visible
-        output = self.decoder(x, state.memory, visible, positions, state.past)
-        logits = self.output(output.states[:, -1]).float()
-        return logits.log_softmax(-1), replace(state, past=output.past, length=state.length + 1)
+        self, tokens: Int[Tensor, "batch query"], parents: Int[Tensor, "batch query"] | None, state: DecoderState
+    ) -> tuple[Float[Tensor, "batch query vocabulary"], DecoderState]:
+        """Log-probabilities of the token after `tokens`, and the state with them.
 
-    def select(self, state: DecoderState, rows: Int[Tensor, " rows"]) -> DecoderState:
-        """The state of the chosen rows, in that order; `rows` may be on the host."""
-        rows, keys = rows.to(self.output.weight.device), state.visible.keys
+        Row q of a sentence continues row `parents[q]` of the step before, or with None its own. Tokens and parents may
+        be on the host.
+        """
+        states, after = self.advance(tokens, parents, state)
+        return self.output.wide(states).log_softmax(-1), after
+
+    def unread(self, state: DecoderState) -> Float[Tensor, "batch query"]:
+        """How little of the source the rows have read, where `start` was asked to keep account of it."""
+        assert state.coverage is not None
+        read = state.coverage.clamp(1e-9, 1.0).log()
+        return read.sum(-1) if state.visible.added is None else (read * (state.visible.added[:, 0] == 0)).sum(-1)
+
+    def keep(self, state: DecoderState, sentences: Int[Tensor, " sentences"]) -> DecoderState:
+        """The state of the chosen sentences, in that order; `sentences` may be on the host."""
+        sentences = sentences.to(self.output.weight.device)
         return replace(
             state,
-            memory=tuple(each.select(rows) for each in state.memory),
-            past=tuple(each.select(rows) for each in state.past),
-            visible=state.visible if keys is None else replace(state.visible, keys=keys.index_select(0, rows)),
+            memory=tuple(each.keep(sentences) for each in state.memory),
+            past=tuple(each.keep(sentences) for each in state.past),
+            lineage=state.lineage.keep(sentences),
+            visible=state.visible.keep(sentences),
+            coverage=None if state.coverage is None else state.coverage.index_select(0, sentences),
         )
 
     def _embed(

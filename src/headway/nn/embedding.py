@@ -25,6 +25,9 @@ class Embedding(nn.Module):
 class Projection(nn.Module):
     """From states to one logit a token; its matrix may be an embedding's (Press and Wolf 2017)."""
 
+    turned: Float[Tensor, "dim vocabulary"] | None = None
+    """The matrix once more, column by column, where a CPU is to decode with it: products of few rows are faster."""
+
     def __init__(self, weight: nn.Parameter) -> None:
         super().__init__()
         self.weight = weight
@@ -33,3 +36,26 @@ class Projection(nn.Module):
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocabulary"]:
         """The logits of the next token."""
         return F.linear(states, self.weight, self.bias)
+
+    def wide(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocabulary"]:
+        """The logits in single precision, whatever the precision of the states."""
+        return widened(states, self.weight if self.turned is None else self.turned.t(), self.bias)
+
+
+def widened(
+    states: Float[Tensor, "*batch dim"], weight: Float[Tensor, "vocabulary dim"], bias: Float[Tensor, " vocabulary"]
+) -> Float[Tensor, "*batch vocabulary"]:
+    """The logits in single precision: halves are multiplied as they are, and their products never rounded."""
+    if states.dtype == torch.float32:
+        return F.linear(states, weight, bias)
+    return unbiased(states, weight).add_(bias.float())
+
+
+def unbiased(
+    states: Float[Tensor, "*batch dim"], weight: Float[Tensor, "vocabulary dim"]
+) -> Float[Tensor, "*batch vocabulary"]:
+    """The logits in single precision before their bias is added."""
+    if states.dtype == torch.float32 or not states.is_cuda:
+        return F.linear(states.float(), weight.float())
+    logits: Tensor = torch.mm(states.flatten(0, -2), weight.t(), out_dtype=torch.float32)
+    return logits.unflatten(0, states.shape[:-1])

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ class FeedForward(nn.Module):
 
     def _activate(self, x: Float[Tensor, "*batch time hidden"]) -> Tensor:
         if self.kind == "relu":
-            return self.dropout.rectify(x)
+            return self.dropout.rectify(x) if torch.is_grad_enabled() else x.relu_()
         if self.kind == "gelu":
             return self.dropout(F.gelu(x))
         value, gate = x.chunk(2, -1)  # gated: SwiGLU (Shazeer 2020)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headway.nn.attention import KeyValues, MultiHeadAttention, Visible
+from headway.nn.attention import KeyValues, MultiHeadAttention, Past, Visible
 from headway.nn.feedforward import ConvolutionalFeedForward, FeedForward, FeedForwardKind
 from headway.nn.positions import PositionKind, attention_positions
 from headway.nn.residual import NormPlace, Residual
@@ -74,7 +74,7 @@ class DecoderLayerOutput(NamedTuple):
     """What a decoder layer gives: states, the self-attention memory from now on, and weights if asked for."""
 
     states: Float[Tensor, "*batch time dim"]
-    past: KeyValues
+    past: Past | None
     self_weights: Float[Tensor, "sentences heads query key"] | None
     cross_weights: Float[Tensor, "sentences heads query key"] | None
 
@@ -99,7 +99,7 @@ class DecoderLayer(nn.Module):
         memory: KeyValues,
         visible: tuple[Visible, Visible],
         positions: Int[Tensor, "*batch time"],
-        past: KeyValues | None = None,
+        past: Past | None = None,
         *,
         need_weights: bool = False,
     ) -> DecoderLayerOutput:

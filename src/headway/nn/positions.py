@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-Bias = Callable[[Tensor, int], Tensor]
-"""From queries `[*batch, query, heads, width]` and a number of keys to what is added to the scores,
-`[*batch, heads, query, key]`; the last query stands at the last key."""
+Bias = Callable[[Tensor, Tensor], Tensor]
+"""From queries `[*batch, query, heads, width]` and how far right of each query each key stands, `[query, key]`, to what
+is added to the scores, `[*batch, heads, query, key]`."""
 
 PositionKind = Literal["sinusoidal", "learned", "rotary", "relative", "alibi"]
 
@@ -102,12 +102,12 @@ class RelativePositions(Positions):
         self.table = nn.Parameter(torch.randn(2 * furthest + 1, width) * width**-0.5)
 
     def bias(
-        self, query: Float[Tensor, "*batch query heads width"], keys: int
-    ) -> Float[Tensor, "*batch heads query key"]:
+        self, query: Float[Tensor, "*batch query heads width"], distance: Int[Tensor, "#query key"]
+    ) -> Float[Tensor, "*batch heads #query key"]:
         """q·a(distance)/√width, all distances beyond `furthest` alike."""
         by_distance = query.transpose(-3, -2) @ self.table.to(query.dtype).t() / math.sqrt(query.shape[-1])
-        index = distances(query.shape[-3], keys, query.device).clamp(-self.furthest, self.furthest)
-        index = (index + self.furthest).expand(*by_distance.shape[:-1], keys)
+        index = distance.clamp(-self.furthest, self.furthest) + self.furthest
+        index = index.expand(*by_distance.shape[:-1], distance.shape[-1])
         return by_distance.gather(-1, index)
 
 
@@ -122,11 +122,10 @@ class AlibiPositions(Positions):
         self.register_buffer("slopes", slopes, persistent=False)
 
     def bias(
-        self, query: Float[Tensor, "*batch query heads width"], keys: int
-    ) -> Float[Tensor, "*batch heads query key"]:
+        self, query: Float[Tensor, "*batch query heads width"], distance: Int[Tensor, "#query key"]
+    ) -> Float[Tensor, "*batch heads #query key"]:
         """-slope·|distance|."""
-        distance = distances(query.shape[-3], keys, query.device).abs()
-        bias = -self.slopes[:, None, None] * distance
+        bias = -self.slopes[:, None, None] * distance.abs()
         return bias.to(query.dtype).expand(*query.shape[:-3], *bias.shape)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headway.nn.attention import KeyValues, Visible
+from headway.nn.attention import KeyValues, Past, Visible
 from headway.nn.layers import DecoderLayer, EncoderLayer, LayerShape
 
 Weights = tuple[Tensor, ...]
@@ -45,7 +45,7 @@ class DecoderOutput(NamedTuple):
     """What a decoder gives: states, every layer's memory from now on, and weights if asked for."""
 
     states: Float[Tensor, "*batch time dim"]
-    past: tuple[KeyValues, ...]
+    past: tuple[Past, ...]
     self_weights: Weights
     cross_weights: Weights
 
@@ -68,7 +68,7 @@ class Decoder(nn.Module):
         memory: tuple[KeyValues, ...],
         visible: tuple[Visible, Visible],
         positions: Int[Tensor, "*batch time"],
-        past: tuple[KeyValues, ...] = (),
+        past: tuple[Past, ...] = (),
         *,
         need_weights: bool = False,
     ) -> DecoderOutput:
@@ -81,7 +81,7 @@ class Decoder(nn.Module):
             outputs.append(output)
         return DecoderOutput(
             self.norm(x),
-            tuple(output.past for output in outputs),
+            tuple(output.past for output in outputs if output.past is not None),
             tuple(output.self_weights for output in outputs) if need_weights else (),
             tuple(output.cross_weights for output in outputs) if need_weights else (),
         )

@@ -1,10 +1,20 @@
 """Decoding over any model that can take one step."""
 
-from headway.search.beam import beam_search
 from headway.search.config import DecodingConfig
-from headway.search.decode import decode
-from headway.search.greedy import greedy
-from headway.search.hypothesis import Hypothesis
-from headway.search.stepper import State, Stepper
+from headway.search.decode import Search, decode
+from headway.search.hypothesis import Hypothesis, Scoring
+from headway.search.request import Request, Symbols
+from headway.search.stepper import Reader, State, Stepper
 
-__all__ = ["DecodingConfig", "Hypothesis", "State", "Stepper", "beam_search", "decode", "greedy"]
+__all__ = [
+    "DecodingConfig",
+    "Hypothesis",
+    "Reader",
+    "Request",
+    "Scoring",
+    "Search",
+    "State",
+    "Stepper",
+    "Symbols",
+    "decode",
+]

@@ -1,140 +1,132 @@
 """Beam search: the likeliest few hypotheses of every sentence, token by token."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headway.errors import ConfigError
-from headway.search.hypothesis import Hypothesis, Prefixes, penalty
-from headway.search.shortlist import shortlist
-from headway.search.stepper import State, Stepper
-
-
-@torch.inference_mode()
-def beam_search(
-    stepper: Stepper[State],
-    state: State,
-    *,
-    beam: int,
-    start: int,
-    end: int,
-    limits: Sequence[int],
-    nbest: int = 1,
-    length_penalty: float = 0.0,
-    forbidden: Sequence[int] = (),
-) -> list[list[Hypothesis]]:
-    """Grow the `beam` likeliest hypotheses of every sentence; return up to `nbest` of each, best first.
-
-    `state` has one row for each limit; `Stepper.select` widens it. A hypothesis that takes the end symbol while among
-    the best is set aside and keeps its place in the beam, so that a beam of one is greedy search. A sentence is done,
-    and leaves the rows, once all places are taken, or no live hypothesis can still change the `nbest` best, or its
-    limit of tokens is reached. Unfinished hypotheses are returned only where none finished. The answer for a sentence
-    never depends on the others.
-    """
-    if not 1 <= nbest <= beam:
-        raise ConfigError(f"search: nbest is {nbest} and beam {beam}; choose 1 <= nbest <= beam")
-    if length_penalty < 0:
-        raise ConfigError(f"search: length_penalty is {length_penalty}; choose 0 or more")
-    searches = live = [_Search(limit, beam, nbest, length_penalty) for limit in limits]
-    prefixes, newest = Prefixes.empty(len(live)), torch.full((len(live),), start)
-    while live:
-        log_probabilities, state = stepper.step(newest, state)
-        candidates = _Candidates.after(prefixes, *shortlist(log_probabilities, beam + 1, forbidden), len(live))
-        for place, row, ending in candidates.best([search.places for search in live]).endings(end):
-            live[place].found.append(prefixes.close(row, length_penalty, ending))
-        grown = candidates.without(end).best([search.places for search in live])
-        going = [place for place, best in enumerate(grown.totals[:, 0].tolist()) if live[place].goes_on(prefixes, best)]
-        for place in set(range(len(live))).difference(going):
-            live[place].settle(prefixes, place, len(live))
-        live = [live[place] for place in going]
-        rows, newest, values, totals = grown.of(going)
-        if live and not torch.equal(rows, torch.arange(len(prefixes.totals))):
-            state = stepper.select(state, rows)
-        prefixes = prefixes.extend(rows, newest, values, totals)
-    return [search.answer() for search in searches]
-
-
-@dataclass
-class _Search:
-    """The search for one sentence: when it stops, and what it found."""
-
-    limit: int
-    beam: int
-    nbest: int
-    strength: float
-    found: list[Hypothesis] = field(default_factory=list)
-
-    @property
-    def places(self) -> int:
-        """How many hypotheses may live: the finished ones have taken the others' places."""
-        return self.beam - len(self.found)
-
-    def goes_on(self, prefixes: Prefixes, best: float) -> bool:
-        """Whether to take the next step, which starts from a highest total of `best`."""
-        if prefixes.length >= self.limit or best == -torch.inf:
-            return False
-        # A total only falls and the penalty only rises with length, so nothing to come scores above this.
-        bound = best / penalty(self.limit + 1, self.strength)
-        return len(self.found) < self.nbest or bound > self.answer()[-1].score
-
-    def settle(self, prefixes: Prefixes, place: int, sentences: int) -> None:
-        """Where none finished, take the rows of this sentence, the `place`-th of `sentences`, as they are."""
-        if not self.found:
-            width = len(prefixes.totals) // sentences
-            rows = range(place * width, (place + 1) * width)
-            self.found = [prefixes.close(row, self.strength) for row in rows if prefixes.totals[row] > -torch.inf]
-
-    def answer(self) -> list[Hypothesis]:
-        """The best of what was found; of equal scores, the one found first."""
-        return sorted(self.found, key=lambda hypothesis: -hypothesis.score)[: self.nbest]
+from headway.search.candidates import best
+from headway.search.found import Found
+from headway.search.hypothesis import Scoring
+from headway.search.records import Taken
 
 
 @dataclass(frozen=True)
-class _Candidates:
-    """The hypotheses of every sentence with one more token; of equal totals, the better row's goes first."""
+class Beam:
+    """The search of every sentence between two steps: all tensors, and none is looked at unless that costs nothing.
 
-    rows: Int[Tensor, "batch candidates"]
-    tokens: Int[Tensor, "batch candidates"]
-    log_probabilities: Float[Tensor, "batch candidates"]
-    totals: Float[Tensor, "batch candidates"]
+    A hypothesis that takes the end symbol while among the best is set aside and keeps its place in the beam, so that a
+    beam of one is greedy search. A sentence is done once all places are taken, or no live hypothesis can still change
+    the `nbest` best, or its limit of tokens is reached. Unfinished hypotheses count only where none finished.
+    """
+
+    totals: Float[Tensor, "batch beam"]
+    """Log-probabilities of the rows so far, in double precision; minus infinity where a row is no more."""
+    found: Found
+    done: Bool[Tensor, " batch"]
+    limits: Int[Tensor, " batch"]
+    """The most tokens of each output."""
+    places: int
+    nbest: int
+    length: int | Int[Tensor, ""] = 0
+    """Tokens of every row."""
+    ended: bool = False
+    """Whether any hypothesis has taken the end symbol."""
 
     @classmethod
-    def after(
-        cls,
-        prefixes: Prefixes,
-        log_probabilities: Float[Tensor, "rows candidates"],
-        tokens: Int[Tensor, "rows candidates"],
-        sentences: int,
-    ) -> "_Candidates":
-        """All continuations of the rows, side by side for each sentence."""
-        rows = torch.arange(len(tokens))[:, None].expand_as(tokens)
-        parts = rows, tokens, log_probabilities, prefixes.totals[:, None] + log_probabilities
-        return cls(*(part.reshape(sentences, -1) for part in parts))
+    def begin(cls, limits: Int[Tensor, " batch"], places: int, nbest: int) -> "Beam":
+        """One row for each sentence, with no token."""
+        totals = torch.zeros(len(limits), 1, dtype=torch.float64, device=limits.device)
+        found = Found.none(len(limits), places, limits.device)
+        return cls(totals, found, torch.zeros_like(limits, dtype=torch.bool), limits, places, nbest)
 
-    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Rows, tokens, log-probabilities, totals."""
-        return self.rows, self.tokens, self.log_probabilities, self.totals
+    def extend(
+        self,
+        log_probabilities: Float[Tensor, "batch beam vocabulary"],
+        merits: Float[Tensor, "batch beam vocabulary"],
+        *,
+        scoring: Scoring,
+        end: int,
+        unread: Float[Tensor, "batch beam"] | None = None,
+        first: int = 0,
+        blind: bool = False,
+    ) -> tuple["Beam", Taken]:
+        """Take the tokens of highest total, by merit in this step; of equal totals, those of the earlier row.
 
-    def best(self, places: Sequence[int]) -> "_Candidates":
-        """The highest totals of each sentence, as many as it has places; impossible ones fill up to the most places."""
-        order = self.totals.sort(dim=1, descending=True, stable=True).indices[:, : max(1, *places)]
-        rows, tokens, log_probabilities, totals = (part.gather(1, order) for part in self.parts())
-        beyond = torch.arange(totals.shape[1]) >= torch.tensor(places)[:, None]
-        return _Candidates(rows, tokens, log_probabilities, totals.masked_fill(beyond, -torch.inf))
+        `first` is the number of this beam's first row where several beams stand side by side. A `blind` search looks at
+        no tensor's value on the host.
+        """
+        values, totals, tokens, rows, ranks = self._candidates(log_probabilities, merits)
+        possible, ends = ranks > -torch.inf, tokens == end
+        place = torch.arange(ranks.shape[1], device=ranks.device)
+        ending = ends & possible & (place < (self.places - self.found.count)[:, None])
+        found = self.found
+        if blind or ending.any():
+            lengths = self._lengths(rows)
+            scores = scoring.score(totals, lengths + 1, None if unread is None else unread.gather(1, rows))
+            found = found.add(ending, scores=scores, lengths=lengths, rows=rows + first, endings=values)
+        ranks = ranks.masked_fill(ends, -torch.inf)
+        order = ranks.sort(dim=1, descending=True, stable=True).indices[:, : self.places]
+        parts = (ranks, totals, rows, tokens, values)
+        ranks, totals, rows, tokens, values = (part.gather(1, order) for part in parts)
+        dead = (ranks == -torch.inf) | (place[: ranks.shape[1]] >= (self.places - found.count)[:, None])
+        totals = totals.masked_fill(dead, -torch.inf)
+        after = replace(self, found=found, ended=self.ended or found is not self.found)
+        after = self._stopped(after, totals, scoring, first, blind)
+        return after, Taken(rows + first, tokens, values)
 
-    def endings(self, end: int) -> Iterator[tuple[int, int, float]]:
-        """The sentence, row and log-probability of every possible end symbol."""
-        for place, column in ((self.tokens == end) & (self.totals > -torch.inf)).nonzero().tolist():
-            yield place, int(self.rows[place, column]), float(self.log_probabilities[place, column])
+    def _candidates(
+        self,
+        log_probabilities: Float[Tensor, "batch beam vocabulary"],
+        merits: Float[Tensor, "batch beam vocabulary"],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Log-probabilities, totals, tokens, rows and ranking totals of twice as many candidates as places, in order.
 
-    def without(self, end: int) -> "_Candidates":
-        """The same with the end symbol impossible."""
-        return replace(self, totals=self.totals.masked_fill(self.tokens == end, -torch.inf))
+        Of each row its best `places` tokens and the end symbol are enough; of all of them twice `places`, since each
+        row ends at most once.
+        """
+        ranked, tokens = best(merits, self.places + 1)
+        values = ranked if merits is log_probabilities else log_probabilities.gather(-1, tokens)
+        values, ranked = values.double(), ranked.double()
+        totals = (self.totals[:, :, None] + values).flatten(1)
+        ranks = totals if merits is log_probabilities else (self.totals[:, :, None] + ranked).flatten(1)
+        order = ranks.sort(dim=1, descending=True, stable=True).indices[:, : 2 * self.places]
+        rows = order.div(tokens.shape[2], rounding_mode="floor")
+        gathered = (part.gather(1, order) for part in (values.flatten(1), totals, tokens.flatten(1)))
+        values, totals, tokens = gathered
+        return values, totals, tokens, rows, ranks.gather(1, order)
 
-    def of(self, sentences: Sequence[int]) -> Iterator[Tensor]:
-        """All parts of the chosen sentences, one after the other."""
-        chosen = torch.tensor(sentences, dtype=torch.int64)
-        return (part[chosen].flatten() for part in self.parts())
+    def _stopped(
+        self, after: "Beam", totals: Float[Tensor, "batch _beam"], scoring: Scoring, first: int, blind: bool
+    ) -> "Beam":
+        """The beam after a step that grew to `totals`, done where nothing more is to come."""
+        found = after.found
+        stop = (self.length >= self.limits) | (totals[:, 0] == -torch.inf)
+        if blind or after.ended:
+            # A total only falls and the penalties only rise with length, so nothing to come scores above this.
+            bound = scoring.score(totals.amax(1, keepdim=True), self.limits[:, None] + 1)[:, 0]
+            stop |= (found.count >= self.nbest) & (bound <= found.worst(self.nbest))
+        bare = (stop & ~self.done & (found.count == 0))[:, None] & (self.totals > -torch.inf)
+        if blind or bare.any():
+            rows = torch.arange(bare.shape[1], device=bare.device).expand_as(bare)
+            lengths = self._lengths(rows)
+            scores = scoring.score(self.totals, lengths)
+            found = found.add(bare, scores=scores, lengths=lengths, rows=rows + first, endings=None)
+        done = self.done | stop
+        totals = totals.masked_fill(done[:, None], -torch.inf)
+        return replace(after, totals=totals, found=found, done=done, length=self.length + 1)
+
+    def _lengths(self, like: Tensor) -> Int[Tensor, "batch candidates"]:
+        return torch.zeros_like(like) + self.length
+
+    def narrowed(self) -> "Beam":
+        """The same without the rows that are no more in any sentence."""
+        rows = max(1, int((self.totals > -torch.inf).any(0).sum()))
+        return replace(self, totals=self.totals[:, :rows])
+
+    def keep(self, sentences: Int[Tensor, " sentences"]) -> "Beam":
+        """The chosen sentences, in that order."""
+        chosen = (part.index_select(0, sentences) for part in (self.totals, self.done, self.limits))
+        totals, done, limits = chosen
+        return replace(self, totals=totals, done=done, limits=limits, found=self.found.keep(sentences))

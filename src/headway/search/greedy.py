@@ -1,44 +1,46 @@
-"""Greedy search: the likeliest token at every step."""
+"""Greedy search: the likeliest token at every step, which is a beam of one without its books."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from headway.search.hypothesis import Hypothesis, Prefixes
-from headway.search.shortlist import shortlist
-from headway.search.stepper import State, Stepper
+from headway.search.beam import Beam
+from headway.search.candidates import top
+from headway.search.hypothesis import Scoring
+from headway.search.records import Taken
 
 
-@torch.inference_mode()
-def greedy(
-    stepper: Stepper[State],
-    state: State,
-    *,
-    start: int,
-    end: int,
-    limits: Sequence[int],
-    length_penalty: float = 0.0,
-    forbidden: Sequence[int] = (),
-) -> list[Hypothesis]:
-    """Take the likeliest token (of equals, the lower id) until the end symbol or the sentence's limit of tokens.
+class Greedy(Beam):
+    """A beam of one place: its only row takes the best token (of equals, the lower id), and the end symbol ends it."""
 
-    `state` has one row for each limit. Sentences that are done leave the rows; the penalty only shapes their score.
-    """
-    answers: dict[int, Hypothesis] = {}
-    sentences, limit = torch.arange(len(limits)), torch.tensor(limits, dtype=torch.int64)
-    prefixes, newest = Prefixes.empty(len(limits)), torch.full((len(limits),), start)
-    while len(sentences):
-        log_probabilities, state = stepper.step(newest, state)
-        values, tokens = (column[:, 0] for column in shortlist(log_probabilities, 1, forbidden))
-        ended = (tokens == end) & (values > -torch.inf)
-        done = ended | (values == -torch.inf) | (limit[sentences] <= prefixes.length)
-        for row in done.nonzero()[:, 0].tolist():
-            ending = float(values[row]) if ended[row] else None
-            answers[int(sentences[row])] = prefixes.close(row, length_penalty, ending)
-        rows = (~done).nonzero()[:, 0]
-        if 0 < len(rows) < len(sentences):
-            state = stepper.select(state, rows)
-        sentences = sentences[rows]
-        newest = tokens[rows]
-        prefixes = prefixes.extend(rows, newest, values[rows], (prefixes.totals + values)[rows])
-    return [answers[sentence] for sentence in range(len(limits))]
+    def extend(
+        self,
+        log_probabilities: Float[Tensor, "batch beam vocabulary"],
+        merits: Float[Tensor, "batch beam vocabulary"],
+        *,
+        scoring: Scoring,
+        end: int,
+        unread: Float[Tensor, "batch beam"] | None = None,
+        first: int = 0,
+        blind: bool = False,
+    ) -> tuple["Greedy", Taken]:
+        """Take the token of highest merit."""
+        worth, tokens = top(merits[:, 0])
+        values = worth if merits is log_probabilities else log_probabilities[:, 0].gather(-1, tokens)
+        values = values.double()
+        totals, rows = self.totals + values, torch.zeros_like(tokens)
+        alive = (self.totals > -torch.inf) & (worth > -torch.inf)
+        ending = alive & (tokens == end)
+        stop = ending | ~alive | (self.length >= self.limits)[:, None]
+        found = self.found
+        if blind or stop.any():
+            lengths, taken = rows + self.length, rows + first
+            scores = scoring.score(totals, lengths + 1, unread)
+            found = found.add(ending, scores=scores, lengths=lengths, rows=taken, endings=values)
+            cut, scores = stop & ~ending & (self.totals > -torch.inf), scoring.score(self.totals, lengths)
+            found = found.add(cut, scores=scores, lengths=lengths, rows=taken, endings=None)
+        totals, done = totals.masked_fill(stop, -torch.inf), stop[:, 0]
+        after = replace(self, totals=totals, found=found, done=done, length=self.length + 1)
+        return after, Taken(rows + first if first else rows, tokens, values)

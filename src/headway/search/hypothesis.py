@@ -1,9 +1,9 @@
-"""Outputs found by a search, and the rows it is still growing."""
+"""Outputs found by a search, and how they are scored."""
 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -15,55 +15,31 @@ class Hypothesis:
     log_probability: float
     """The sum over all tokens and, where finished, the end symbol."""
     score: float
-    """The log-probability divided by the length penalty."""
+    """The log-probability divided by the length penalty, less the coverage penalty where there is one."""
     finished: bool
     """The end symbol was chosen; otherwise the output was cut at its limit or had no possible continuation."""
     token_log_probabilities: tuple[float, ...]
     """One for each token and, where finished, a last one for the end symbol."""
 
 
-def penalty(length: int, strength: float) -> float:
-    """The divisor of a log-probability over `length` symbols, end symbol included (Wu et al. 2016, equation 14)."""
-    return float(((5 + length) / 6) ** strength)
-
-
 @dataclass(frozen=True)
-class Prefixes:
-    """The rows of a search in progress, on the host and in double precision: sums never depend on the device."""
+class Scoring:
+    """How a finished hypothesis is judged (Wu et al. 2016, equation 14)."""
 
-    tokens: Int[Tensor, "rows time"]
-    log_probabilities: Float[Tensor, "rows time"]
-    totals: Float[Tensor, " rows"]
+    length_penalty: float = 0.0
+    coverage_penalty: float = 0.0
 
-    @classmethod
-    def empty(cls, rows: int) -> "Prefixes":
-        """Rows that hold no token yet."""
-        numbers = torch.zeros(rows, 0, dtype=torch.float64)
-        return cls(numbers.long(), numbers, torch.zeros(rows, dtype=torch.float64))
+    def penalty(self, length: int) -> float:
+        """The divisor of a log-probability over `length` symbols, end symbol included."""
+        return float(((5 + length) / 6) ** self.length_penalty)
 
-    @property
-    def length(self) -> int:
-        """Tokens of each row."""
-        return self.tokens.shape[1]
-
-    def extend(
+    def score(
         self,
-        rows: Int[Tensor, " candidates"],
-        tokens: Int[Tensor, " candidates"],
-        log_probabilities: Float[Tensor, " candidates"],
-        totals: Float[Tensor, " candidates"],
-    ) -> "Prefixes":
-        """The chosen rows, each with one more token."""
-        return Prefixes(
-            torch.cat([self.tokens[rows], tokens[:, None]], dim=1),
-            torch.cat([self.log_probabilities[rows], log_probabilities[:, None]], dim=1),
-            totals,
-        )
-
-    def close(self, row: int, strength: float, ending: float | None = None) -> Hypothesis:
-        """The row as an output: finished if `ending`, the log-probability of the end symbol, is given."""
-        parts, total = self.log_probabilities[row].tolist(), float(self.totals[row])
-        if ending is not None:
-            parts, total = [*parts, ending], total + ending
-        score = total / penalty(len(parts), strength)
-        return Hypothesis(tuple(self.tokens[row].tolist()), total, score, ending is not None, tuple(parts))
+        totals: Float[Tensor, "batch beam"],
+        lengths: Tensor | int,
+        unread: Float[Tensor, "batch beam"] | None = None,
+    ) -> Float[Tensor, "batch beam"]:
+        """The score of hypotheses of these lengths, end symbol included, that left so much `unread`."""
+        lengths = torch.as_tensor(lengths, dtype=totals.dtype)  # a penalty is as precise as a total
+        scores = totals / ((5.0 + lengths) / 6.0) ** self.length_penalty if self.length_penalty else totals
+        return scores if unread is None else scores + self.coverage_penalty * unread

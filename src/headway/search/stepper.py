@@ -1,4 +1,4 @@
-"""What the search asks of a model: one step, and the choice of rows."""
+"""What the search asks of a model: one step, and the choice of sentences."""
 
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -6,19 +6,32 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 State = TypeVar("State")
+State_contra = TypeVar("State_contra", contravariant=True)
 
 
 @runtime_checkable  # so that the tests can check signatures that name it
 class Stepper(Protocol[State]):
-    """A model as the search sees it: row by row, with its memory of the tokens so far passed in and returned.
+    """A model as the search sees it: several rows for every sentence, and its memory of them passed in and returned."""
 
-    The search keeps its books on the host: `tokens` and `rows` arrive there, and the stepper moves them to its device.
-    """
+    def step(
+        self, tokens: Int[Tensor, "batch beam"], parents: Int[Tensor, "batch beam"] | None, state: State
+    ) -> tuple[Float[Tensor, "batch beam vocabulary"], State]:
+        """Log-probabilities of the token after `tokens`, the newest of each row, and the state that includes them.
 
-    def step(self, tokens: Int[Tensor, " rows"], state: State) -> tuple[Float[Tensor, "rows vocabulary"], State]:
-        """Log-probabilities of the token after `tokens` (the newest of each row), and the state that includes them."""
+        Row q continues row `parents[q]` of the step before, of which there may have been more or fewer; None: each row
+        continues itself, or there was no step before. The log-probabilities are the search's own: it changes them.
+        """
         ...
 
-    def select(self, state: State, rows: Int[Tensor, " rows"]) -> State:
-        """The state of the chosen rows, in that order; a row may be chosen many times or not at all."""
+    def keep(self, state: State, sentences: Int[Tensor, " sentences"]) -> State:
+        """The state of the chosen sentences, in that order."""
+        ...
+
+
+@runtime_checkable
+class Reader(Protocol[State_contra]):
+    """A stepper that knows how much of the source its rows have read."""
+
+    def unread(self, state: State_contra) -> Float[Tensor, "batch beam"]:
+        """The sum over source tokens of log(min(attention received so far, 1)) (Wu et al. 2016, equation 14)."""
         ...

@@ -70,8 +70,8 @@ def test_a_cached_step_reaches_back_to_every_earlier_token(positions):
     state = model.start(model.encode(Sequences.pad([[4, 5]], 0)))
     seen = embedded(model)
     for token in [1, 6, 7, 8]:
-        scores, state = model.step(torch.tensor([token]), state)
-    for gradient in torch.autograd.grad(scores[0, 3], seen):
+        scores, state = model.step(torch.tensor([[token]]), None, state)
+    for gradient in torch.autograd.grad(scores[0, 0, 3], seen):
         assert (gradient != 0).any()
 
 
@@ -168,8 +168,9 @@ def test_a_pass_leaves_no_trace_on_any_module(positions, training):
         model(layout(SOURCES, packed), layout(TARGETS, packed))
     encoded = model.encode(layout(SOURCES, False), need_weights=True)
     model.decode(layout(TARGETS, False), encoded, need_weights=True)
-    _, state = model.step(torch.tensor([1, 1, 1]), model.start(encoded))
-    model.select(state, torch.tensor([2, 0]))
+    _, state = model.step(torch.tensor([[1], [1], [1]]), None, model.start(encoded))
+    _, state = model.step(torch.full((3, 2), 4), torch.zeros(3, 2, dtype=torch.int64), state)
+    model.keep(state, torch.tensor([2, 0]))
     assert snapshot(model) == before
     assert model.state_dict().keys() == weights.keys()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
@@ -179,13 +180,13 @@ def decoded(model, state, steps):
     """Log-probabilities step by step."""
     found = []
     for tokens in steps:
-        scores, state = model.step(torch.tensor(tokens), state)
-        found.append(scores)
+        scores, state = model.step(torch.tensor(tokens)[:, None], None, state)
+        found.append(scores[:, 0])
     return torch.stack(found, 1), state
 
 
 @every_position
-def test_selected_rows_go_on_as_they_would_have_in_their_old_place(positions):
+def test_kept_sentences_go_on_as_they_would_have_in_their_old_place(positions):
     model = build(positions=positions)
     state = model.start(model.encode(layout(SOURCES, False)))
     _, state = decoded(model, state, [[1, 1, 1], [4, 5, 6]])
@@ -193,16 +194,16 @@ def test_selected_rows_go_on_as_they_would_have_in_their_old_place(positions):
     whole, _ = decoded(model, state, [[7, 8, 9], [9, 8, 7]])
     rows = [2, 0, 0]
     selected, _ = decoded(
-        model, model.select(state, chosen), [[[7, 8, 9][r] for r in rows], [[9, 8, 7][r] for r in rows]]
+        model, model.keep(state, chosen), [[[7, 8, 9][r] for r in rows], [[9, 8, 7][r] for r in rows]]
     )
     torch.testing.assert_close(selected, whole[chosen])
 
 
-def test_selecting_leaves_the_old_state_as_it_was():
+def test_keeping_some_leaves_the_old_state_as_it_was():
     model = build()
     _, state = decoded(model, model.start(model.encode(layout(SOURCES, False))), [[1, 1, 1]])
     before, _ = decoded(model, state, [[4, 5, 6]])
-    decoded(model, model.select(state, torch.tensor([1])), [[9], [9]])
+    decoded(model, model.keep(state, torch.tensor([1])), [[9], [9]])
     after, _ = decoded(model, state, [[4, 5, 6]])
     assert torch.equal(before, after)
 
@@ -213,10 +214,53 @@ def test_one_model_serves_two_decodings_at_once():
     states = [model.start(model.encode(Sequences.pad([s], 0))) for s in SOURCES[:2]]
     for time, token in enumerate([1, 5, 6]):
         for which in (0, 1):
-            scores, states[which] = model.step(torch.tensor([token]), states[which])
-            assert torch.equal(scores, alone[which][:, time])
+            scores, states[which] = model.step(torch.tensor([[token]]), None, states[which])
+            assert torch.equal(scores[:, 0], alone[which][:, time])
 
 
 def test_a_step_gives_log_probabilities_that_sum_to_one():
     scores, _ = decoded(build(), build().start(build().encode(layout(SOURCES, False))), [[1, 1, 1]])
     torch.testing.assert_close(scores.exp().sum(-1), torch.ones(3, 1))
+
+
+@every_position
+def test_rows_of_a_sentence_go_on_from_their_parents(positions):
+    model = build(positions=positions)
+    start = model.start(model.encode(layout(SOURCES, False)))
+    # Per sentence: three rows after the first token; then row 0 continues row 2, and rows 1 and 2 continue row 1.
+    steps = [([1], None), ([4, 5, 6], [0, 0, 0]), ([7, 8, 9], [2, 1, 1]), ([3, 4], [1, 0])]
+    paths = [[1, 5, 8, 3], [1, 6, 7, 4]]
+    state = start
+    for tokens, parents in steps:
+        rows = None if parents is None else torch.tensor([parents] * 3)
+        scores, state = model.step(torch.tensor([tokens] * 3), rows, state)
+    for row, path in enumerate(paths):
+        alone, _ = decoded(model, start, [[token] * 3 for token in path])
+        torch.testing.assert_close(scores[:, row], alone[:, -1])
+
+
+def test_a_state_may_be_continued_twice():
+    model = build()
+    _, state = decoded(model, model.start(model.encode(layout(SOURCES, False))), [[1, 1, 1], [4, 4, 4]])
+    first, _ = decoded(model, state, [[5, 5, 5], [6, 6, 6]])
+    decoded(model, state, [[9, 9, 9], [9, 9, 9]])
+    again, _ = decoded(model, state, [[5, 5, 5], [6, 6, 6]])
+    assert torch.equal(first, again)
+
+
+@every_position
+def test_a_step_in_fixed_room_is_a_step(positions):
+    model = build(positions=positions)
+    with torch.inference_mode():
+        encoded = model.encode(layout(SOURCES, False))
+        state, fixed = model.start(encoded), model.fixed(encoded, rows=2, longest=4)
+        _, state = model.step(torch.tensor([[1]] * 3), None, state)
+        steps = [([1, 1], [0, 0]), ([4, 5], [0, 0]), ([6, 7], [1, 0]), ([8, 9], [0, 0])]
+        for tokens, parents in steps:
+            rows = torch.tensor([parents] * 3)
+            scores, _ = model.step(torch.tensor([tokens] * 3), rows, fixed)
+            fixed.length.add_(1)
+            fixed.lineage.slots.add_(2)
+            if tokens != [1, 1]:
+                expected, state = model.step(torch.tensor([tokens] * 3), rows, state)
+                torch.testing.assert_close(scores, expected)

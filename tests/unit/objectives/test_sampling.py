@@ -74,7 +74,7 @@ def test_guesses_are_those_of_decoding_one_position_after_the_gold_ones(model, p
         state = model.start(model.encode(Sequences.pad([source], 0)))
         expected = []
         for token in [START, *label[:-1]]:
-            logits, state = model.step(torch.tensor([token]), state)
+            logits, state = model.step(torch.tensor([[token]]), None, state)
             expected.append(int(logits.argmax()))
         assert given == expected
 

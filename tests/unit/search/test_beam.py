@@ -4,49 +4,9 @@ from itertools import product
 from math import log
 
 import pytest
-import torch
+from tables import END, END_ONLY, START, A, B, C, Tables, search
 
-from headway.errors import ConfigError, HeadwayError
-from headway.search import beam_search, greedy
-
-START, END, A, B, C = range(5)
-SYMBOLS = {"start": START, "end": END, "forbidden": (START,)}
-END_ONLY = {END: 1.0}
-
-
-class TreeStepper:
-    """Next-token probabilities by prefix, which is the state of a row; a prefix without an entry can only end."""
-
-    def __init__(self, *trees):
-        self.trees = trees
-        self.rows_stepped = []
-
-    def begin(self):
-        return [(sentence, ()) for sentence in range(len(self.trees))]
-
-    def step(self, tokens, state):
-        self.rows_stepped.append(len(tokens))
-        state = [(s, (*prefix, token)) for (s, prefix), token in zip(state, tokens.tolist(), strict=True)]
-        table = torch.full((len(state), 5), -torch.inf)
-        for row, (sentence, prefix) in enumerate(state):
-            assert prefix[0] == START
-            for token, probability in self.trees[sentence].get(prefix[1:], END_ONLY).items():
-                table[row, token] = log(probability) if probability else -torch.inf
-        return table, state
-
-    def select(self, state, rows):
-        return [state[row] for row in rows.tolist()]
-
-
-def search(*trees, beam, limits=None, **options):
-    stepper = TreeStepper(*trees)
-    return beam_search(stepper, stepper.begin(), beam=beam, limits=limits or [4] * len(trees), **SYMBOLS, **options)
-
-
-def search_greedily(*trees, limits=None):
-    stepper = TreeStepper(*trees)
-    return greedy(stepper, stepper.begin(), limits=limits or [4] * len(trees), **SYMBOLS)
-
+from headway.errors import HeadwayError
 
 # Greedy follows A (0.6), then can do no better than 0.6 * 0.5; B C is 0.4 * 0.9 * 1.0.
 GARDEN_PATH = {
@@ -60,7 +20,7 @@ GARDEN_PATH = {
 
 
 def test_a_beam_of_two_finds_what_greedy_misses():
-    (greedily,) = search_greedily(GARDEN_PATH)
+    ((greedily,),) = search(GARDEN_PATH, beam=1)
     assert greedily.tokens == (A, A, A)
     assert greedily.log_probability == pytest.approx(log(0.6 * 0.5 * 0.6 * 0.7))
     ((best,),) = search(GARDEN_PATH, beam=2)
@@ -87,6 +47,17 @@ def test_the_length_penalty_flips_the_winner():
 def test_the_penalty_is_that_of_equation_14_with_the_end_symbol_counted():
     ((best,),) = search({(): {A: 0.5, B: 0.5}}, beam=2, length_penalty=0.6)
     assert best.score == pytest.approx(log(0.5) / ((5 + 2) / 6) ** 0.6)
+
+
+def test_the_coverage_penalty_flips_the_winner():
+    # A leaves log(0.1) unread when it ends, B nothing: 0.6 * 0.1 ** 0.5 is less than 0.4.
+    stepper = Tables({(): {A: 0.6, B: 0.4}}, unread={(A,): log(0.1)})
+    ((best,),) = search(stepper=stepper, beam=2, coverage_penalty=0.5, length_penalty=0.6)
+    assert best.tokens == (B,)
+    assert best.score == pytest.approx(log(0.4) / (7 / 6) ** 0.6)
+    (found,) = search(stepper=stepper, beam=2, nbest=2, coverage_penalty=0.5, length_penalty=0.6)
+    assert found[1].score == pytest.approx(log(0.6) / (7 / 6) ** 0.6 + 0.5 * log(0.1))
+    assert search(stepper=stepper, beam=2)[0][0].tokens == (A,)
 
 
 def test_the_nbest_list_is_in_order_of_score_and_without_repetition():
@@ -118,10 +89,10 @@ def test_a_beam_as_wide_as_the_tree_enumerates_it(tree, strength):
 
 def test_a_sentence_stops_as_soon_as_nothing_live_can_win():
     tree = {(): {A: 0.9, B: 0.1}, (A,): {END: 0.9, A: 0.1}, (B,): {B: 1.0}, (B, B): {B: 1.0}, (B, B, B): {B: 1.0}}
-    stepper = TreeStepper(tree)
-    ((best,),) = beam_search(stepper, stepper.begin(), beam=2, limits=[50], **SYMBOLS)
+    stepper = Tables(tree)
+    ((best,),) = search(stepper=stepper, beam=2, limits=[50])
     assert best.tokens == (A,)
-    assert stepper.rows_stepped == [1, 2]
+    assert stepper.shapes == [(1, 1), (1, 2)]
 
 
 def test_the_stop_reckons_with_the_best_penalty_still_possible():
@@ -131,15 +102,29 @@ def test_the_stop_reckons_with_the_best_penalty_still_possible():
     assert best.tokens == (B, B, B, B)
 
 
-def test_finished_sentences_leave_the_rows():
+def test_the_stop_reckons_with_likely_rows_that_a_rule_ranks_last():
+    # B ends with 0.12; behind B C (0.09) stands A A, ranked as 0.7 * 0.4 ** 3 for its repetition, but of total 0.28.
+    tree = {(): {A: 0.7, B: 0.3}, (A,): {A: 0.4}, (B,): {END: 0.4, C: 0.3}}
+    (found,) = search(tree, beam=3, repetition=3.0)
+    assert found[0].tokens == (A, A)
+    assert found[0].log_probability == pytest.approx(log(0.28))
+
+
+def test_finished_sentences_leave_the_batch():
     quick, slow = {(): {END: 1.0}}, {(): {A: 1.0}, (A,): {A: 1.0}, (A, A): {A: 1.0}}
-    stepper = TreeStepper(quick, slow, quick)
-    found = beam_search(stepper, stepper.begin(), beam=2, limits=[4, 4, 4], **SYMBOLS)
-    assert [h.tokens for (h,) in found] == [(), (A, A, A), ()]
-    assert stepper.rows_stepped == [3, 2, 2, 2]
-    stepper = TreeStepper(quick, slow, quick)
-    assert [h.tokens for h in greedy(stepper, stepper.begin(), limits=[4, 4, 4], **SYMBOLS)] == [(), (A, A, A), ()]
-    assert stepper.rows_stepped == [3, 1, 1, 1]
+    stepper = Tables(quick, slow, quick)
+    assert [h.tokens for (h,) in search(stepper=stepper, beam=2)] == [(), (A, A, A), ()]
+    assert stepper.shapes == [(3, 1), (1, 1), (1, 2), (1, 2)]
+
+
+def test_a_few_finished_sentences_wait_until_they_are_many():
+    def slow(steps):
+        return {(A,) * length: {A: 1.0} for length in range(steps)}
+
+    stepper = Tables(*(slow(steps) for steps in (0, 1, 2, 3, 4)))
+    found = search(stepper=stepper, beam=1, limits=[9] * 5)
+    assert [h.tokens for (h,) in found] == [(A,) * steps for steps in (0, 1, 2, 3, 4)]
+    assert [sentences for sentences, _ in stepper.shapes] == [5, 5, 3, 2, 1]
 
 
 ENDLESS = {(A,) * length: {A: 0.9, B: 0.1} for length in range(10)}
@@ -154,10 +139,24 @@ def test_at_its_limit_a_hypothesis_is_closed_unfinished(beam):
     assert best.log_probability == pytest.approx(log(0.9 * 0.9))
 
 
+def test_unfinished_hypotheses_are_all_returned_where_none_finished():
+    never_ends = {prefix: {A: 0.9, B: 0.1} for n in range(3) for prefix in product((A, B), repeat=n)}
+    (found,) = search(never_ends, beam=3, nbest=3, limits=[2])
+    assert [h.tokens for h in found] == [(A, A), (A, B), (B, A)]
+    assert not any(h.finished for h in found)
+
+
 def test_a_finished_hypothesis_is_preferred_to_a_likelier_unfinished_one():
     (found,) = search(ENDLESS, beam=2, nbest=2, limits=[3])
     assert [(h.tokens, h.finished) for h in found] == [((B,), True)]
     assert found[0].log_probability == pytest.approx(log(0.1))
+
+
+def test_a_hypothesis_that_ends_keeps_its_place():
+    # The end (0.5) takes one of two places, so that A alone goes on and B, which would win, is lost.
+    tree = {(): {END: 0.4, A: 0.35, B: 0.25}, (A,): {END: 0.1, A: 0.9}, (B,): {END: 1.0}, (A, A): {END: 0.1}}
+    (found,) = search(tree, beam=2, nbest=2)
+    assert [h.tokens for h in found] == [(), (A, A)]
 
 
 def test_the_end_symbol_may_follow_the_last_allowed_token():
@@ -167,11 +166,10 @@ def test_the_end_symbol_may_follow_the_last_allowed_token():
 
 
 @pytest.mark.parametrize(("tree", "finished"), [({(): {END: 0.6, A: 0.4}}, True), ({(): {A: 1.0}}, False)])
-def test_a_limit_of_zero_gives_an_empty_output(tree, finished):
-    ((best,),) = search(tree, beam=3, limits=[0])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_limit_of_zero_gives_an_empty_output(tree, finished, beam):
+    ((best,),) = search(tree, beam=beam, limits=[0])
     assert (best.tokens, best.finished) == ((), finished)
-    (greedily,) = search_greedily(tree, limits=[0])
-    assert greedily == best
 
 
 def test_each_sentence_has_its_own_limit():
@@ -179,18 +177,16 @@ def test_each_sentence_has_its_own_limit():
     assert [len(h.tokens) for (h,) in found] == [1, 5, 0]
 
 
-def test_a_dead_end_gives_what_there_is_so_far():
-    tree = {(): {A: 1.0}, (A,): {A: 0.0}}
-    ((best,),) = search(tree, beam=2)
+@pytest.mark.parametrize("beam", [1, 2])
+def test_a_dead_end_gives_what_there_is_so_far(beam):
+    ((best,),) = search({(): {A: 1.0}, (A,): {A: 0.0}}, beam=beam)
     assert (best.tokens, best.finished, best.log_probability) == ((A,), False, 0.0)
-    assert search_greedily(tree) == [best]
 
 
 def test_equal_probabilities_go_to_the_lower_token_id():
-    tree = {(): {C: 0.25, B: 0.25, A: 0.25, END: 0.25}}
-    (found,) = search(tree, beam=4, nbest=4)
+    (found,) = search({(): {C: 0.25, B: 0.25, A: 0.25, END: 0.25}}, beam=4, nbest=4)
     assert [h.tokens for h in found] == [(), (A,), (B,), (C,)]
-    assert search_greedily({(): {C: 0.5, B: 0.5}})[0].tokens == (B,)
+    assert search({(): {C: 0.5, B: 0.5}}, beam=1)[0][0].tokens == (B,)
 
 
 def test_equal_totals_go_to_the_better_parent():
@@ -199,11 +195,10 @@ def test_equal_totals_go_to_the_better_parent():
     assert [h.tokens for h in found] == [(), (B, A), (B, C)]
 
 
-def test_forbidden_tokens_are_never_generated():
-    tree = {(): {START: 0.9, A: 0.1}}
-    ((best,),) = search(tree, beam=2)
+@pytest.mark.parametrize("beam", [1, 2])
+def test_forbidden_tokens_are_never_generated(beam):
+    ((best,),) = search({(): {START: 0.9, A: 0.1}}, beam=beam)
     assert best.tokens == (A,)
-    assert search_greedily(tree)[0].tokens == (A,)
 
 
 def test_a_vocabulary_smaller_than_the_beam_is_searched_whole():
@@ -212,19 +207,13 @@ def test_a_vocabulary_smaller_than_the_beam_is_searched_whole():
 
 
 def test_no_sentences_give_no_answers():
-    assert beam_search(TreeStepper(), [], beam=2, limits=[], **SYMBOLS) == []
-    assert greedy(TreeStepper(), [], limits=[], **SYMBOLS) == []
+    assert search(stepper=Tables(), limits=None) == []
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_a_probability_that_is_not_a_number_is_an_error(beam):
+@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 3}, {"sample": True}])
+def test_a_probability_that_is_not_a_number_is_an_error(options):
+    not_a_number = dict.fromkeys(range(5), float("nan"))
     with pytest.raises(HeadwayError, match="not a number"):
-        search({(): {A: 0.5, B: float("nan")}}, beam=beam)
+        search({(): not_a_number}, **options)
     with pytest.raises(HeadwayError, match="not a number"):
-        search_greedily({(): {A: 0.5, B: float("nan")}})
-
-
-@pytest.mark.parametrize("options", [{"beam": 2, "nbest": 3}, {"beam": 0}, {"beam": 2, "length_penalty": -1.0}])
-def test_impossible_options_are_refused(options):
-    with pytest.raises(ConfigError):
-        search(GARDEN_PATH, **options)
+        search(ENDLESS, {(): {A: 1.0}, (A,): not_a_number}, **options)

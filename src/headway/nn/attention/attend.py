@@ -51,9 +51,14 @@ def attend(
             need_weights=need_weights,
         )
         return Attended(visible.segments.pack_queries(padded.output), padded.weights)
-    if drop > 0.0 and bias is None and not need_weights and query.dim() == 4 and query.device.type == "cpu":
+    if bias is None and drop == 0.0 and not need_weights and _few_serves(query, visible):
+        return Attended(_few_kernel().attend_few(query, key, value, visible.added), None)
+    plain = bias is None and visible.added is None and not need_weights and query.dim() == 4
+    if drop > 0.0 and plain and query.device.type == "cpu":
         return Attended(_dropping(query, key, value, visible, drop), None)
-    added = None if bias is None else bias(query, key.shape[-3])
+    added = None
+    if bias is not None:
+        added = bias(query, visible.distances(query.shape[-3], key.shape[-3], query.device))
     query, key, value = query.transpose(-3, -2), key.transpose(-3, -2), value.transpose(-3, -2)
     if need_weights or (drop > 0.0 and query.device.type == "cpu"):
         return _explicit(query, key, value, visible, added, drop)
@@ -61,17 +66,23 @@ def attend(
 
 
 def _mask(visible: Visible, query: Tensor, key: Tensor) -> tuple[Tensor | None, Bool[Tensor, "..."] | None]:
-    """The mask with a heads axis, and which of its rows are blind.
+    """The mask with a heads axis, to choose by or to add, and which of its rows are blind.
 
     A blind row is opened here and its result set to zero later: softmax over nothing would be NaN forwards, and NaN
     in a gradient survives being multiplied by zero.
     """
+    if visible.added is not None:
+        return visible.added.to(query.dtype), None
     allowed = visible.allowed(query.shape[-2], key.shape[-2], query.device)
     if allowed is None:
         return None, None
     allowed = allowed.unsqueeze(-3)
     blind = ~allowed.any(-1, keepdim=True)
     return allowed | blind, blind
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
 
 
 def _fused(
@@ -88,6 +99,7 @@ def _fused(
         and bias is None
         and visible.keys is None
         and visible.window is None
+        and visible.added is None
         and query.shape[-2] == key.shape[-2]
     )
     if plain_causal:
@@ -96,7 +108,7 @@ def _fused(
     mask, blind = _mask(visible, query, key)
     scores = mask
     if bias is not None:
-        scores = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+        scores = bias if mask is None else _masked(bias, mask)
     output = F.scaled_dot_product_attention(query, key, value, attn_mask=scores, dropout_p=drop)
     if blind is not None:
         output = output.masked_fill(blind, 0.0)
@@ -131,12 +143,30 @@ def _explicit(
         scores = scores + bias
     mask, blind = _mask(visible, query, key)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
+        scores = _masked(scores, mask)
     weights = scores.softmax(-1)
     if blind is not None:
         weights = weights.masked_fill(blind, 0.0)
     output = dropout(weights, drop, training=True) @ value
     return Attended(output.transpose(-3, -2), weights)
+
+
+@cache
+def _few_kernel() -> Any:
+    """The module of our kernel for a step of decoding, or None where Triton is not installed."""
+    try:
+        from headway.nn.attention import few
+    except ImportError:
+        return None
+    return few
+
+
+def _few_serves(query: Tensor, visible: Visible) -> bool:
+    """Whether these are the queries of a decoding step on a GPU, each of which sees a key, and nobody will learn."""
+    ready = visible.keys is None and visible.window is None and not visible.causal and visible.segments is None
+    if not (ready and query.is_cuda) or torch.is_grad_enabled() or _few_kernel() is None:
+        return False
+    return bool(_few_kernel().serves(query))
 
 
 @cache

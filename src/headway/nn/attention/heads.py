@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headway.nn.attention.attend import Attended, attend
-from headway.nn.attention.memory import KeyValues
+from headway.nn.attention.memory import KeyValues, Past
 from headway.nn.attention.visibility import Visible
 from headway.nn.positions import Positions
 
@@ -51,19 +51,20 @@ class MultiHeadAttention(nn.Module):
         x: Float[Tensor, "*batch query dim"],
         visible: Visible,
         positions: Int[Tensor, "*batch query"],
-        past: KeyValues | None = None,
+        past: Past | None = None,
         *,
         need_weights: bool = False,
-    ) -> tuple[Attended, KeyValues]:
+    ) -> tuple[Attended, Past | None]:
         """Attend from every position to those of the same sequence it may see, and to `past` ones before them.
 
-        Returns what is remembered from now on: `past` and the new positions.
+        Where there is a past, returns what is remembered from now on: `past` and the new positions.
         """
         query, key, value = self._split(self.inputs(x), 3)
         query, key = self.positions.turn(query, positions), self.positions.turn(key, positions)
         newer = KeyValues(key, value)
-        memory = newer if past is None else past.extended(newer)
-        return self._attend(query, memory, visible, need_weights, bias=True), memory
+        past = None if past is None else past.extended(newer)
+        memory = newer if past is None else past.held()
+        return self._attend(query, memory, visible, need_weights, bias=True), past
 
     def _attend(
         self, query: Tensor, memory: KeyValues, visible: Visible, need_weights: bool, *, bias: bool

@@ -58,6 +58,10 @@ class Visible:
     """No query sees a key more than this many positions away."""
     segments: Segments | None = None
     """The sentences of a packed batch; `keys` is then None."""
+    added: Float[Tensor, "batch 1 #query key"] | None = None
+    """Instead of all these, what is added to the scores: zero or minus infinity, and every query sees something."""
+    distance: Int[Tensor, "#query key"] | None = None
+    """How far right of each query each key stands, where they do not stand in order."""
 
     @classmethod
     def between(
@@ -75,8 +79,26 @@ class Visible:
         limited = self.window is not None or (self.causal and queries > 1)
         if not limited:
             return mask
-        near = _near(distances(queries, keys, device), self.causal, self.window)
+        near = _near(self.distances(queries, keys, device), self.causal, self.window)
         return near if mask is None else mask & near
+
+    def distances(self, queries: int, keys: int, device: torch.device) -> Int[Tensor, "#query key"]:
+        """How far right of each query each key stands."""
+        return distances(queries, keys, device) if self.distance is None else self.distance
+
+    def ready(self) -> "Visible":
+        """The same for keys that every query sees alike, made ready to be added to scores many times over.
+
+        Every sentence has a key to see.
+        """
+        if self.keys is None:
+            return Visible()
+        scores = torch.zeros(self.keys.shape, device=self.keys.device).masked_fill_(~self.keys, -torch.inf)
+        return Visible(added=scores[:, None, None, :])
+
+    def keep(self, sentences: Int[Tensor, " sentences"]) -> "Visible":
+        """What is `ready` for the chosen sentences of the batch, in that order."""
+        return self if self.added is None else Visible(added=self.added.index_select(0, sentences))
 
     def padded(self) -> "Visible":
         """The same description for packed sentences laid out as a padded batch."""

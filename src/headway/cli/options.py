@@ -1,0 +1,132 @@
+"""Options that several commands share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from headway.sentence import Sentence
+    from headway.translator import Translator
+
+Strings = Annotated[list[str] | None, Parameter(negative="")]
+"""An option that may be repeated."""
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+def whole(kind: Any, tokens: Sequence[Any]) -> int:
+    """Read a whole number; 1.5 is none."""
+    del kind
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
+
+
+Whole = Annotated[int, Parameter(converter=whole)]
+"""A number that is refused where it has a fraction, rather than rounded."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How outputs are searched for."""
+
+    beam: Whole | None = None
+    """Hypotheses kept for every sentence; 1 is greedy."""
+    nbest: Whole | None = None
+    """Outputs for every line."""
+    length_penalty: float | None = None
+    """How much longer outputs are favoured."""
+    sample: Flag = False
+    """Draw outputs at random instead of searching for the likeliest."""
+    seed: Whole | None = None
+    """Chooses the samples."""
+    mbr: Whole | None = None
+    """Outputs compared with each other to return the one most like the others."""
+    long: Literal["split", "truncate", "refuse"] | None = None
+    """A source longer than the model knows is translated piece by piece, cut short, or refused."""
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None
+    """Any other setting of decoding, as in temperature=0.8; may be repeated."""
+
+    def settings(self) -> dict[str, Any]:
+        """What was given, as settings of decoding; those of --set win."""
+        from headway.config import override
+
+        names = ("beam", "nbest", "length_penalty", "seed", "mbr", "long")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given |= {"sample": True} if self.sample else {}
+        return override(given, [each.removeprefix("decoding.") for each in self.set_ or ()])
+
+
+def widened(settings: dict[str, Any], beam: int) -> dict[str, Any]:
+    """The settings with a beam wide enough for the outputs that are asked for, unless they say how wide it is."""
+    wanted = [settings.get(name, 0) for name in ("nbest", "mbr")]
+    needed = max((each for each in wanted if isinstance(each, int)), default=0)
+    if "beam" in settings or settings.get("sample") or needed <= beam:
+        return settings
+    return settings | {"beam": needed}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AskedOptions:
+    """What is asked of every output."""
+
+    tag: Strings = None
+    """A tag put before every source, as the model was trained with; may be repeated."""
+    prefix: str = ""
+    """How every output must begin."""
+    require: Strings = None
+    """A phrase every output must hold; may be repeated."""
+    ban: Strings = None
+    """A word or phrase no output may hold; may be repeated."""
+
+    def sentence(self) -> "Sentence":
+        """The same as a sentence without a text."""
+        from headway.sentence import Sentence
+
+        return Sentence("", self.tag or (), self.prefix, self.require or (), self.ban or ())
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """What computes."""
+
+    ensemble: Annotated[list[Path] | None, Parameter(negative="")] = None
+    """A further model with the same vocabulary that decodes together with the first; may be repeated."""
+    shortlist: Path | None = None
+    """A file of 'headway shortlist': only tokens that a source may call for are considered."""
+    engine: Literal["headway", "ctranslate2"] = "headway"
+    """What finds the outputs."""
+    int8: Flag = False
+    """Compute with whole numbers of 8 bits, where the engine can."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """The numbers of our own engine on a GPU; halves are faster, and a few outputs may differ."""
+    device: str | None = None
+    """cpu, cuda or cuda:N; the best there is by default."""
+
+    def load(self, model: Path, tell: Any = lambda _: None) -> "Translator":
+        """The model, ready to be used in this way."""
+        from dataclasses import replace
+
+        from headway.assemble import choose_device
+        from headway.translator import load
+
+        device = choose_device("cpu" if self.engine == "ctranslate2" and self.device is None else self.device)
+        translator = load(
+            model,
+            device=device,
+            ensemble=self.ensemble or (),
+            shortlist=self.shortlist,
+            precision=self.precision,
+        )
+        if self.engine == "headway" and not self.int8:
+            return translator
+        from headway.interop.ctranslate2 import backend_for
+
+        backend = backend_for(translator, self.engine, int8=self.int8, tell=tell)
+        return translator if backend is None else replace(translator, backend=backend)

@@ -1,0 +1,250 @@
+"""`headway score`."""
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from cyclopts import Parameter
+
+from headway.data.text import Invalid, read_lines
+from headway.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from headway.scoring import Scored
+    from headway.translator import Translator
+
+TOGETHER = 1024
+"""Pairs read before they are scored and written."""
+FEATURE = "Headway="
+"""The name of what is added to an n-best list."""
+
+
+def command(
+    model: Path,
+    /,
+    *,
+    source: Path,
+    target: Path | None = None,
+    nbest: Path | None = None,
+    output: Path | None = None,
+    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    tokens: Annotated[bool, Parameter(negative="")] = False,
+    normalise: Annotated[bool, Parameter(negative="")] = False,
+    tag: Annotated[list[str] | None, Parameter(negative="")] = None,
+    invalid: Invalid = "refuse",
+    device: str | None = None,
+) -> None:
+    """Give the log-probability of targets that are there already: one line for every pair, in order.
+
+    Parameters
+    ----------
+    model
+        A model folder or a run folder.
+    source
+        A file, plain or .gz; with --json and no --target, JSON lines with "source" and "target".
+    target
+        The targets to score, line by line.
+    nbest
+        Instead of --target an n-best list, 'line ||| text ||| features', to which the log-probabilities are added.
+    output
+        A file; standard output by default.
+    json_
+        Write JSON lines: "logprob", "tokens" and "score" added to "source" and "target".
+    tokens
+        Write the log-probability of every token too, that of the end symbol last.
+    normalise
+        Divide each log-probability by the number of its tokens, end symbol included.
+    tag
+        A tag put before every source, as the model was trained with; may be repeated.
+    invalid
+        Pairs that are not UTF-8, or longer than the model knows: refuse stops, skip gives an empty line.
+    device
+        cpu, cuda or cuda:N; the best there is by default.
+    """
+    if (target is None) == (nbest is None) and (target is not None or not json_):
+        raise ConfigError("give --target or --nbest, or --json with both sides in the file of --source")
+    if nbest is not None and (json_ or tokens):
+        raise ConfigError("--nbest: is written as an n-best list; leave out --json and --tokens")
+    if json_ and normalise:
+        raise ConfigError("--normalise: JSON lines hold the sum and the number of tokens; leave it out")
+    from headway.assemble import choose_device
+    from headway.cli.files import written
+    from headway.translator import load
+
+    pairs: Iterator[Pair]
+    if nbest is not None:
+        pairs = _listed(source, nbest, invalid)
+    else:
+        pairs = _recorded(source, invalid) if target is None else _parallel(source, target, invalid)
+    shown = _added if nbest is not None else _object if json_ else _numbers
+    translator = load(model, device=choose_device(device))
+    translator.source.tagged(tag or ())  # refuses an unknown one, even where there is no line
+    total = Total()
+    with written(output, *(path for path in (source, target, nbest) if path is not None)) as file:
+        while chunk := list(islice(pairs, TOGETHER)):
+            for pair, scored in zip(chunk, _scored(translator, chunk, tag or (), invalid), strict=True):
+                total.add(scored)
+                line = "" if scored is None else shown(pair, scored, Wanted(translator, tokens, normalise))
+                file.write(line + "\n")
+            file.flush()
+    print(total.told(), file=sys.stderr)
+
+
+class Pair(NamedTuple):
+    """A pair to score, and where it stands; None for a side that is not UTF-8."""
+
+    where: str
+    source: str | None
+    target: str | None
+    given: Any = None
+    """What it was read from: an object of JSON, or the fields of an n-best list."""
+
+
+class Wanted(NamedTuple):
+    """What the user wants to see of a score."""
+
+    translator: "Translator"
+    tokens: bool
+    normalise: bool
+
+
+def _parallel(source: Path, target: Path, invalid: Invalid) -> Iterator[Pair]:
+    sides = (((line,) for line in read_lines(path, invalid=invalid)) for path in (source, target))
+    for number, (left, right) in enumerate(zip_longest(*sides), start=1):
+        if left is None or right is None:
+            short, long = (source, target) if left is None else (target, source)
+            told = f"{short} has {number - 1} lines and {long} has more"
+            raise DataError(f"{told}; line n of one must translate line n of the other")
+        yield Pair(f"{source}: line {number}", left[0], right[0])
+
+
+def _recorded(path: Path, invalid: Invalid) -> Iterator[Pair]:
+    for number, line in enumerate(read_lines(path, invalid=invalid), start=1):
+        where = f"{path}: line {number}"
+        if line is None:
+            yield Pair(where, None, None)
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise DataError(f'{where}: not JSON; give one object a line with "source" and "target"') from None
+        if not isinstance(record, dict):
+            raise DataError(f'{where}: not an object; give one a line with "source" and "target"')
+        yield Pair(where, _text(record, "source", where), _text(record, "target", where), record)
+
+
+def _text(record: dict[str, Any], name: str, where: str) -> str:
+    text = record.get(name)
+    if not isinstance(text, str):
+        raise DataError(f'{where}: no text in a field "{name}"; give one object a line with "source" and "target"')
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f'{where}: "{name}" holds half a surrogate pair; write the character itself') from None
+    return text
+
+
+def _listed(source: Path, nbest: Path, invalid: Invalid) -> Iterator[Pair]:
+    """The entries of an n-best list, whose numbers never fall, each with its source."""
+    sources, current, text = read_lines(source, invalid=invalid), -1, None
+    for number, line in enumerate(read_lines(nbest, invalid=invalid), start=1):
+        where = f"{nbest}: line {number}"
+        if line is None:
+            yield Pair(where, None, None)
+            continue
+        fields = [field.strip() for field in line.split("|||")]
+        if len(fields) < 2 or not (fields[0].isascii() and fields[0].isdecimal()):
+            raise DataError(f"{where}: no entry of an n-best list; write 'line ||| text', the line from 0")
+        wanted = int(fields[0][:18])
+        if wanted < current:
+            raise DataError(f"{where}: line {wanted} comes after line {current}; sort the list by its first column")
+        while current < wanted:
+            try:
+                current, text = current + 1, next(sources)
+            except StopIteration:
+                told = f"{where}: names line {wanted} of {source}"
+                raise DataError(f"{told}, which has {current + 1}; lines count from 0") from None
+        yield Pair(where, text, fields[1], fields)
+
+
+def _scored(
+    translator: "Translator", pairs: Sequence[Pair], tags: Sequence[str], invalid: Invalid
+) -> list["Scored | None"]:
+    """The scores of the pairs; None for those that are skipped."""
+    from headway.scoring import score_tokens, tokenize, too_long
+
+    scored: list[Scored | None] = [None] * len(pairs)
+    texts = [(pair.source, pair.target) for pair in pairs if pair.source is not None and pair.target is not None]
+    whole = [place for place, pair in enumerate(pairs) if pair.source is not None and pair.target is not None]
+    chosen = []
+    for place, ids in zip(whole, tokenize(translator, texts, tags=tags), strict=True):
+        problem = too_long(translator, ids)
+        if problem is None:
+            chosen.append((place, ids))
+        elif invalid == "refuse":
+            raise DataError(f"{pairs[place].where}: {problem}; split it, or pass over such pairs by --invalid skip")
+    for (place, _), each in zip(chosen, score_tokens(translator, [ids for _, ids in chosen]), strict=True):
+        scored[place] = each
+    return scored
+
+
+def _number(scored: "Scored", wanted: Wanted) -> str:
+    divisor = max(len(scored.token_log_probabilities), 1) if wanted.normalise else 1
+    return f"{scored.log_probability / divisor:.6f}"
+
+
+def _numbers(pair: Pair, scored: "Scored", wanted: Wanted) -> str:
+    del pair
+    each = " ".join(f"{value:.6f}" for value in scored.token_log_probabilities)
+    return _number(scored, wanted) + (f"\t{each}" if wanted.tokens else "")
+
+
+def _object(pair: Pair, scored: "Scored", wanted: Wanted) -> str:
+    values = scored.token_log_probabilities
+    record = pair.given if pair.given is not None else {"source": pair.source, "target": pair.target}
+    record |= {"logprob": scored.log_probability, "tokens": len(values), "score": scored.score}
+    if wanted.tokens:
+        record["token_logprobs"] = values
+    text = json.dumps(record, ensure_ascii=False)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # half a surrogate pair in a field that is only passed on
+        return json.dumps(record)
+    return text
+
+
+def _added(pair: Pair, scored: "Scored", wanted: Wanted) -> str:
+    number, text, *rest = pair.given
+    features = f"{rest[0] if rest else ''} {FEATURE} {_number(scored, wanted)}".strip()
+    return " ||| ".join((number, text, features, *rest[1:]))
+
+
+@dataclass
+class Total:
+    """What all pairs come to."""
+
+    pairs: int = 0
+    skipped: int = 0
+    tokens: int = 0
+    log_probability: float = 0.0
+
+    def add(self, scored: "Scored | None") -> None:
+        """Count one pair more; None for one that was skipped."""
+        if scored is None:
+            self.skipped += 1
+            return
+        self.pairs += 1
+        self.tokens += len(scored.token_log_probabilities)
+        self.log_probability += scored.log_probability
+
+    def told(self) -> str:
+        """The sums in one line."""
+        mean = self.log_probability / max(self.tokens, 1)
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        perplexity = math.exp(min(-mean, 700.0))  # what a float holds
+        return f"{self.pairs} pairs{skipped}, {self.tokens} tokens, {mean:.4f} a token, perplexity {perplexity:.4g}"

@@ -1,0 +1,37 @@
+"""A model made ready to decode: its numbers in the precision and the order that suit the device."""
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from headway.allocator import keep_freed_memory
+from headway.errors import ConfigError
+from headway.models.catalog import Model
+from headway.nn.lean import LeanDecoder
+
+Precision = Literal["fp32", "bf16", "fp16"]
+"""Of the halves fp16 is the more exact and bf16 the one that never overflows."""
+
+
+def ready(model: Model, precision: Precision = "fp32") -> Model:
+    """The same model for decoding alone; names and shapes of its weights stay, but they must not change any more.
+
+    Tables of positions stay as exact as they are. On a CPU the matrices are laid out column by column: products of few
+    rows, which is what a step takes, are up to a third faster; and a step goes without the modules, where it can.
+    """
+    on_cpu = model.output.weight.device.type == "cpu"
+    if on_cpu and precision != "fp32":
+        raise ConfigError(f"precision {precision}: is for GPUs; on a CPU use fp32, or CTranslate2 with int8")
+    kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    model = model.eval()
+    for weight in model.parameters():
+        weight.data = weight.data.to(kind)
+    if on_cpu:
+        keep_freed_memory()
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data = module.weight.data.t().contiguous().t()
+        model.output.turned = model.output.weight.data.t().contiguous()
+        model.lean = LeanDecoder(model.decoder) if LeanDecoder.serves(model.decoder) else None
+    return model

@@ -1,0 +1,139 @@
+"""What a model thinks of outputs that are handed to it: log-probabilities by teacher forcing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headway.errors import DataError
+from headway.models.catalog import Model
+from headway.search import Scoring
+from headway.sequences import Sequences
+from headway.translator import Translator
+
+CELLS = {"cpu": 4096, "cuda": 1 << 16}
+"""Cells of the longer side read in one batch, by kind of device."""
+LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
+"""Logits held at a time, in single precision."""
+
+Tokens = tuple[Sequence[int], Sequence[int]]
+"""A source and a target as token ids, neither with its end symbol."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the model gives one target after its source."""
+
+    log_probability: float
+    """The sum over all tokens and the end symbol."""
+    score: float
+    """What a search would rank the target by: the log-probability after the penalties of the decoding settings."""
+    token_log_probabilities: tuple[float, ...]
+    """One for each token, and a last one for the end symbol; none where both sides are blank."""
+
+
+def score(translator: Translator, pairs: Sequence[tuple[str, str]], *, tags: Sequence[str] = ()) -> list[Scored]:
+    """Score every target given its source, in order and whatever else is scored with it.
+
+    `tags` are put before every source. A blank source is read as its end symbol alone, a blank target is the end symbol
+    alone; a pair of two blanks gets zeros. One that is longer than the model knows is a `DataError`.
+    """
+    tokenized = tokenize(translator, pairs, tags=tags)
+    for number, each in enumerate(tokenized, start=1):
+        problem = too_long(translator, each)
+        if problem:
+            raise DataError(f"pair {number}: {problem}; split it or leave it out")
+    return score_tokens(translator, tokenized)
+
+
+def tokenize(translator: Translator, pairs: Sequence[tuple[str, str]], *, tags: Sequence[str] = ()) -> list[Tokens]:
+    """The token ids of every pair, the source after its tags; a blank text has none."""
+    sources = translator.tokenize([source for source, _ in pairs], tags=tags)
+    targets = translator.target.encode([target for _, target in pairs])
+    return [
+        (source, ids if target.strip() else [])
+        for source, ids, (_, target) in zip(sources, targets, pairs, strict=True)
+    ]
+
+
+def too_long(translator: Translator, pair: Tokens) -> str | None:
+    """Say which side of a pair has more tokens than the model knows; None where both fit."""
+    longest = translator.model.config.longest - 1
+    for side, ids in zip(("source", "target"), pair, strict=True):
+        if len(ids) > longest:
+            return f"{len(ids)} {side} tokens, the model knows {longest}"
+    return None
+
+
+def score_tokens(translator: Translator, pairs: Sequence[Tokens]) -> list[Scored]:
+    """Score token ids as they are; see `score`."""
+    scored = [Scored(0.0, 0.0, ())] * len(pairs)
+    cells = CELLS.get(translator.device.type, CELLS["cpu"])
+    for batch in batches(pairs, cells):
+        found = _score_batch(translator, [pairs[index] for index in batch])
+        for index, each in zip(batch, found, strict=True):
+            scored[index] = each
+    return scored
+
+
+def batches(pairs: Sequence[Tokens], room: int, *, squared: bool = False) -> Iterator[list[int]]:
+    """Indices of pairs that are not blank on both sides, of like length together.
+
+    A batch of more than one has at most `room` cells on its longer side, or with `squared` as many weights.
+    """
+    longer = [max(map(len, pair)) for pair in pairs]
+    order = sorted((index for index, length in enumerate(longer) if length), key=lambda index: longer[index])
+    batch: list[int] = []
+    for index in order:
+        width = longer[index] + 1
+        if batch and (len(batch) + 1) * (width * width if squared else width) > room:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def padded(translator: Translator, pairs: Sequence[Tokens]) -> tuple[Sequences, Sequences]:
+    """What encoder and decoder read of a batch: sources with their end symbols, targets after their start symbols."""
+    sources = Sequences.pad([[*source, translator.source.end] for source, _ in pairs], translator.source.padding)
+    given = Sequences.pad([[translator.target.start, *target] for _, target in pairs], translator.target.padding)
+    return sources.to(translator.device), given.to(translator.device)
+
+
+@torch.inference_mode()
+def _score_batch(translator: Translator, pairs: Sequence[Tokens]) -> list[Scored]:
+    model, decoding, end = translator.model, translator.decoding, translator.target.end
+    source, given = padded(translator, pairs)
+    decoded = model.decode(given, model.encode(source), need_weights=decoding.coverage_penalty > 0)
+    labels = torch.tensor([token for _, target in pairs for token in (*target, end)], device=translator.device)
+    values = log_probabilities(model, decoded.states[given.present], labels).double().cpu()
+    lengths = [len(target) + 1 for _, target in pairs]
+    parts = [part.tolist() for part in values.split(lengths)]
+    unread = None
+    if decoding.coverage_penalty:
+        unread = _unread(decoded.cross_weights[-1].mean(1), source, given)[:, None].double().cpu()
+    totals = torch.tensor([[sum(part)] for part in parts], dtype=torch.float64)
+    scoring = Scoring(decoding.length_penalty, decoding.coverage_penalty)
+    scores = scoring.score(totals, torch.tensor(lengths)[:, None], unread)[:, 0].tolist()
+    return [Scored(sum(part), each, tuple(part)) for part, each in zip(parts, scores, strict=True)]
+
+
+def log_probabilities(
+    model: Model, states: Float[Tensor, "tokens dim"], labels: Int[Tensor, " tokens"]
+) -> Float[Tensor, " tokens"]:
+    """The log-probability of every label, in single precision, from a bounded number of logits at a time."""
+    size = max(1, LOGITS.get(states.device.type, LOGITS["cpu"]) // len(model.output.weight))
+    parts = zip(states.split(size), labels.split(size), strict=True)
+    return -torch.cat([F.cross_entropy(model.output.wide(part), label, reduction="none") for part, label in parts])
+
+
+def _unread(
+    weights: Float[Tensor, "batch target source"], source: Sequences, given: Sequences
+) -> Float[Tensor, " batch"]:
+    """How little of the sources was read while the targets were written, as a search keeps account of it."""
+    read = (weights * given.present[:, :, None]).sum(1).clamp(1e-9, 1.0).log()
+    return (read * source.present).sum(-1)
