@@ -26,8 +26,8 @@ GOALS = {
     "has the loss of two",
     "G7": "NaN and infinity in loss, gradient, weights, optimiser, one batch of several: noticed at that step, weights "
     "unchanged, never in a checkpoint",
-    "G8": "a sentence alone, in batches of 2, 7 and 32, shuffled, beside far longer ones, with and without a cache: the "
-    "same tokens, scores within 1e-4; beam 1 is greedy, and an output read again has its score",
+    "G8": "a sentence alone, in batches of 2, 7 and 32, shuffled, beside far longer ones, with and without a cache: "
+    "the same tokens, scores within 1e-4; beam 1 is greedy, and an output read again has its score",
 }
 """What is promised, in a line each."""
 WORST = {

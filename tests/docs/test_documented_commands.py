@@ -27,7 +27,8 @@ def test_there_are_commands_to_check():
     assert {where for where, _ in SHOWN} >= {"README.md", "docs/training.md", "recipes/multi30k.toml"}
     assert {words[0] for _, words in MENTIONED} == {"demo", "check", "init", "train", "translate", "evaluate",
                                                    "attention", "embed", "positions", "info", "plan", "distill",
-                                                   "backtranslate", "run", "score", "prove", "export", "shortlist"}  # fmt: skip
+                                                   "backtranslate", "run", "score", "prove", "export",
+                                                   "shortlist"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("where", "words"), SHOWN, ids=str)

@@ -8,7 +8,7 @@ import torch
 from headway.data.batches import Batch
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.objectives import LabelSmoothedLikelihood
-from headway.search import DecodingConfig, decode
+from headway.search import DecodingConfig, Request, Symbols, decode
 from headway.sequences import Sequences
 
 PADDING, START, END, FIRST = 0, 1, 2, 3
@@ -54,15 +54,9 @@ def accuracy(model, task, sources):
     source = Sequences.pad([[*source, END] for source in sources], PADDING)
     with torch.inference_mode():
         state = model.start(model.encode(source))
-    found = decode(
-        model,
-        state,
-        DecodingConfig(beam=1, limit_extra=2, longest=12),
-        start=START,
-        end=END,
-        source_lengths=source.lengths.tolist(),
-        forbidden=(PADDING, START),
-    )
+    requests = [Request(tuple(source)) for source in sources]
+    config = DecodingConfig(beam=1, limit_extra=4, longest=12)
+    found = decode(model, state, requests, config, Symbols(START, END, (PADDING, START)))
     right = [
         best.finished and list(best.tokens) == task(source) for source, (best,) in zip(sources, found, strict=True)
     ]

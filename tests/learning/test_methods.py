@@ -14,7 +14,7 @@ from headway.objectives import (
     ScheduledSampling,
 )
 from headway.objectives.guidance import guided_layer
-from headway.search import DecodingConfig, decode
+from headway.search import DecodingConfig, Request, Symbols, decode
 from headway.sequences import Sequences
 
 PADDING, START, END, FIRST = 0, 1, 2, 3
@@ -64,9 +64,9 @@ def accuracy(model):
     batch = reversing(sources)
     with torch.inference_mode():
         state = model.start(model.encode(batch.source))
-    config = DecodingConfig(beam=1, limit_extra=2, longest=12)
-    lengths = batch.source.lengths.tolist()
-    found = decode(model, state, config, start=START, end=END, source_lengths=lengths, forbidden=(PADDING, START))
+    config = DecodingConfig(beam=1, limit_extra=4, longest=12)
+    requests = [Request(tuple(source)) for source in sources]
+    found = decode(model, state, requests, config, Symbols(START, END, (PADDING, START)))
     return sum(list(best.tokens) == source[::-1] for source, (best,) in zip(sources, found, strict=True)) / 100
 
 

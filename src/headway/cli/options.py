@@ -113,8 +113,11 @@ class EngineOptions:
         """The model, ready to be used in this way."""
         from dataclasses import replace
 
+        from headway.allocator import keep_freed_memory
         from headway.assemble import choose_device
         from headway.translator import load
+
+        keep_freed_memory()
 
         device = choose_device("cpu" if self.engine == "ctranslate2" and self.device is None else self.device)
         translator = load(

@@ -5,7 +5,6 @@ from typing import Literal
 import torch
 from torch import nn
 
-from headway.allocator import keep_freed_memory
 from headway.errors import ConfigError
 from headway.models.catalog import Model
 from headway.nn.lean import LeanDecoder
@@ -15,7 +14,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 
 def ready(model: Model, precision: Precision = "fp32") -> Model:
-    """The same model for decoding alone; names and shapes of its weights stay, but they must not change any more.
+    """The same model for decoding alone; names, shapes and values of its weights stay.
 
     Tables of positions stay as exact as they are. On a CPU the matrices are laid out column by column: products of few
     rows, which is what a step takes, are up to a third faster; and a step goes without the modules, where it can.
@@ -28,10 +27,9 @@ def ready(model: Model, precision: Precision = "fp32") -> Model:
     for weight in model.parameters():
         weight.data = weight.data.to(kind)
     if on_cpu:
-        keep_freed_memory()
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 module.weight.data = module.weight.data.t().contiguous().t()
-        model.output.turned = model.output.weight.data.t().contiguous()
+        model.output.turn()
         model.lean = LeanDecoder(model.decoder) if LeanDecoder.serves(model.decoder) else None
     return model

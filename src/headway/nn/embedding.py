@@ -25,8 +25,8 @@ class Embedding(nn.Module):
 class Projection(nn.Module):
     """From states to one logit a token; its matrix may be an embedding's (Press and Wolf 2017)."""
 
-    turned: Float[Tensor, "dim vocabulary"] | None = None
-    """The matrix once more, column by column, where a CPU is to decode with it: products of few rows are faster."""
+    _turned: Float[Tensor, "dim vocabulary"] | None = None
+    _as_of: tuple[int, int] = (0, 0)
 
     def __init__(self, weight: nn.Parameter) -> None:
         super().__init__()
@@ -39,7 +39,13 @@ class Projection(nn.Module):
 
     def wide(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocabulary"]:
         """The logits in single precision, whatever the precision of the states."""
-        return widened(states, self.weight if self.turned is None else self.turned.t(), self.bias)
+        fresh = self._turned is not None and self._as_of == (self.weight._version, self.weight.data_ptr())
+        return widened(states, self._turned.t() if fresh and self._turned is not None else self.weight, self.bias)
+
+    def turn(self) -> None:
+        """Keep the matrix once more, column by column, until it changes: products of few rows are faster on a CPU."""
+        self._turned = self.weight.detach().t().contiguous()
+        self._as_of = self.weight._version, self.weight.data_ptr()
 
 
 def widened(

@@ -9,7 +9,7 @@ import torch
 from headway.data.plan import Plan
 from headway.forecast.measurement import CHOSEN, Script, Scripted, kept_tensors, repeated, spread, typical
 from headway.models.transformer import Transformer, TransformerConfig
-from headway.search import DecodingConfig, decode
+from headway.search import DecodingConfig, Request, Symbols, decode
 from headway.sequences import Sequences
 
 CONFIG = TransformerConfig(dim=16, heads=2, hidden=24, encoder_layers=1, decoder_layers=1, dropout=0.0, longest=64)
@@ -75,7 +75,8 @@ def outputs(ratio, until):
     config = DecodingConfig(beam=1, limit_ratio=5.0)
     with torch.no_grad():
         state = scripted.start(scripted.encode(source))
-        found = decode(scripted, state, config, start=1, end=2, source_lengths=[3, 9, 6], forbidden=[0, 1])
+        requests = [Request((5,) * 3), Request((6,) * 9), Request((7,) * 6)]
+        found = decode(scripted, state, requests, config, Symbols(1, 2, (0, 1)))
     return [len(each[0].tokens) for each in found], script.written
 
 
