@@ -43,12 +43,15 @@ def made_once(folder: Path):
 
 
 def headway(options: argparse.Namespace) -> Decode:
+    from headway.allocator import keep_freed_memory
     from headway.engine import Engine
+    from headway.engine.readiness import ready
     from headway.models.transformer import Transformer, TransformerConfig
     from headway.search import DecodingConfig, Request, Symbols
 
     config = TransformerConfig(dim=DIM, heads=HEADS, hidden=HIDDEN, encoder_layers=LAYERS, decoder_layers=LAYERS)
-    model = Transformer(config, VOCABULARY, VOCABULARY).eval()
+    keep_freed_memory()  # as the command does
+    model = ready(Transformer(config, VOCABULARY, VOCABULARY))
     engine = Engine(model, Symbols(start=workload.BEGIN, end=END, forbidden=(PADDING, workload.BEGIN)))
 
     def decode(load: Load, beam: int) -> list[int]:

@@ -24,6 +24,8 @@ AXES = {
     "target": "positions of the target sentence",
     "pairs": "sentence pairs of a corpus",
     "texts": "texts compared with one another",
+    "groups": "tokens of neighbouring ids, looked at as one",
+    "group": "tokens of one group",
     "places": "hypotheses that may end for one sentence",
     "rest": "whatever axes follow, untouched",
     "shape": "any axes: the function works element by element",

@@ -17,22 +17,48 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 SYSTEM = Path("/proc")
+CONTROL = Path("/sys/fs/cgroup")
 AHEAD = 3
 """Questions a worker that are read but whose answers are not yet handed on, at most."""
 
 
 def affordable() -> int:
     """How many processes like this one are reasonable: one a core, and no more than memory has room for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not SYSTEM.is_dir():  # not Linux
-        return cores
-    room = _kibibytes("meminfo", "MemAvailable") // _kibibytes("self/status", "VmRSS")
-    return max(1, min(cores, room))
+    taken, free = _kibibytes("self/status", "VmRSS"), [_kibibytes("meminfo", "MemAvailable"), _allowed()]
+    known = [each for each in free if each is not None]
+    if not taken or not known:  # not Linux, or a part of it hidden
+        return cores()
+    return max(1, min(cores(), min(known) // taken))
 
 
-def _kibibytes(file: str, name: str) -> int:
-    lines = (SYSTEM / file).read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+def cores() -> int:
+    """The cores this process may use: those it may run on, or as many as its share of time comes to."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, period, *_ = [*_words(CONTROL / "cpu.max"), "", ""]
+    if quota.isdecimal() and period.isdecimal() and int(period):
+        found = min(found, -(-int(quota) // int(period)))
+    return max(1, found)
+
+
+def _allowed() -> int | None:
+    """Kibibytes a container may still take; None where nothing limits it."""
+    most, taken, *_ = [*_words(CONTROL / "memory.max"), *_words(CONTROL / "memory.current"), "", ""]
+    return max(0, int(most) - int(taken)) // 1024 if most.isdecimal() and taken.isdecimal() else None
+
+
+def _kibibytes(file: str, name: str) -> int | None:
+    """What the system says of memory; None where it says nothing."""
+    words = _words(SYSTEM / file)
+    value = words[words.index(f"{name}:") + 1] if f"{name}:" in words[:-1] else ""
+    return int(value) if value.isdecimal() else None
+
+
+def _words(file: Path) -> list[str]:
+    """The words of a file; none where it cannot be read."""
+    try:
+        return file.read_text().split()
+    except (OSError, ValueError):
+        return []
 
 
 class Crew(Generic[Question, Answer]):

@@ -5,13 +5,22 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
-_CLOSING = r"[\"'”’»›)\]}」』）】〉》]*"
+_CLOSING = r"[\"'”’»›)\]}」』）】〉》]*+"
+_MARKS = "[.!?…‼⁇⁈⁉؟۔।॥]"
 _WIDE = "。！？｡．"
 """Marks after which no blank is written."""
-_ENDS = re.compile(rf"(?:[.!?…‼⁇⁈⁉؟۔।॥]+{_CLOSING}\s+|[{_WIDE}]+{_CLOSING}\s*|\n[^\S\n]*\n\s*)(?=\S)")
-_CLAUSES = re.compile(rf"(?:[,;:،؛–—]{_CLOSING}\s+|[、，；：]{_CLOSING}\s*)(?=\S)")
-_BLANKS = re.compile(r"\s+(?=\S)")
+# Every stretch is tried from its beginning alone and never shortened: hostile texts take no more time than others.
+_ENDS = re.compile(
+    rf"(?:(?<!{_MARKS}){_MARKS}++{_CLOSING}\s++|(?<![{_WIDE}])[{_WIDE}]++{_CLOSING}\s*+"
+    r"|(?<!\s)[^\S\n]*+\n[^\S\n]*+\n\s*+)(?=\S)"
+)
+_CLAUSES = re.compile(rf"(?:[,;:،؛–—]{_CLOSING}\s++|[、，；：]{_CLOSING}\s*+)(?=\S)")
+_BLANKS = re.compile(r"(?<!\s)\s++(?=\S)")
+_BREAKS = re.compile(r"[\s\"'“‘«‹(\[{„’]")
 _OPENING = "\"'“‘«‹([{„¿¡「『（【〈《—–- "
+
+NEAR = 64
+"""Characters before a mark that may tell whether it ends a sentence."""
 
 _ALWAYS = """
 mr mrs ms dr prof st sr jr rev gen col capt lt sgt hon gov sen rep messrs vs approx dept est inc ltd co corp
@@ -106,23 +115,26 @@ def _sentence_ends(text: str, *, small: bool = False) -> Iterator[int]:
     """Where sentences end; with `small`, also where the next begins with a small letter."""
     start = 0
     for match in _ENDS.finditer(text):
+        before = text[max(start, match.start() - NEAR) : match.start()]
         after = text[match.end() : match.end() + 40].lstrip(_OPENING)
         if (
             match[0][0] in _WIDE
             or match[0].count("\n") > 1
-            or ((small or not after[:1].islower()) and not _shortened(text[start : match.start()], match[0], after))
+            or ((small or not after[:1].islower()) and not _shortened(before, match[0], after))
         ):
             yield match.end()
             start = match.end()
 
 
 def _shortened(before: str, mark: str, after: str) -> bool:
-    """Whether the mark is but the dot of a short form, or of a number in order; `before` is its sentence so far."""
+    """Whether the mark is but the dot of a short form, or of a number in order; `before` ends its sentence so far."""
     if not mark.startswith(".") or mark.startswith(".."):
         return False
-    if _DAY.search(before) and (not before.strip(_OPENING + "0123456789") or _AFTER_DAYS.match(after)):
-        return True
-    word = re.split(r"[\s\"'“‘«‹(\[{„’]", before)[-1]
+    if before[-1:].isdigit():
+        return bool(_DAY.search(before)) and (
+            not before.strip(_OPENING + "0123456789") or bool(_AFTER_DAYS.match(after))
+        )
+    word = _BREAKS.split(before)[-1]
     letters = word.rpartition(".")[2]
     if len(letters) == 1 and letters.isalpha() and (word != letters or letters not in _WORDS):
         return True  # an initial, or the last of several

@@ -2,7 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,13 +27,19 @@ class Sentence:
     """Words or phrases the output must not hold."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.prefix, str):
+            raise ConfigError(f"prefix: {self.prefix!r} is not a text; give one or leave it out")
         for name in ("tags", "required", "banned"):
             given = getattr(self, name)
-            if isinstance(given, str):
+            if isinstance(given, str) or not isinstance(given, Iterable):
                 raise ConfigError(f"{name}: {given!r} is not a list of texts; give a list, as in [{'...'!r}]")
+            given = tuple(given)
+            wrong = [each for each in given if not isinstance(each, str)]
+            if wrong:
+                raise ConfigError(f"{name}: {wrong[0]!r} is not a text; give texts alone")
             if not all(each.strip() for each in given):
                 raise ConfigError(f"{name}: an empty text; give words or leave it out")
-            object.__setattr__(self, name, tuple(given))
+            object.__setattr__(self, name, given)
 
     def asked(self, common: "Sentence") -> "Sentence":
         """This sentence with what is asked of all added."""
@@ -91,3 +98,9 @@ def _surface(tokenizer: Tokenizer, token: int, anchor: int, before: str) -> byte
         return bytes.fromhex(byte[1])
     both = tokenizer.decode([anchor, token])
     return (both[len(before) :] if both.startswith(before) else tokenizer.decode([token])).encode()
+
+
+def spellings(tokenizer: Tokenizer, phrase: str) -> tuple[str, ...]:
+    """The forms in which an output may spell a phrase: as given, composed, decomposed, and as the tokenizer has it."""
+    forms = (phrase, *(unicodedata.normalize(form, phrase) for form in ("NFC", "NFD")))
+    return (*forms, tokenizer.decode(tokenizer.encode([phrase])[0]).strip() or phrase)

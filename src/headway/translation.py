@@ -82,6 +82,10 @@ class Translation(str):
         text.alternatives, text.cut = (), any(each.cut for each in passages)
         return text
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Copies and pickles are the plain text: a model does not travel with it."""
+        return str, (str(self),)
+
     @property
     def attention(self) -> Attention:
         """The weights of every layer and head with which this output was read and written.

@@ -1,5 +1,6 @@
 """A trained model with its tokenizers: text in, text out, and what it looked at."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from headway.passages import joined
 from headway.reading import Reader, Reading, numbered
 from headway.saved import Saved, model_folder, read_saved, write_saved
 from headway.search import DecodingConfig, Hypothesis, Request, Symbols
-from headway.sentence import Sentence, phrase_tokens, prefix_tokens, seed_of, surfaces
+from headway.sentence import Sentence, phrase_tokens, prefix_tokens, seed_of, spellings, surfaces
 from headway.sequences import Sequences
 from headway.translation import Translation
 
@@ -216,7 +217,11 @@ class Translator:
         """Those most like the others first (minimum Bayes risk)."""
         from headway.evaluation.agreement import consensus  # sacreBLEU takes a while to import
 
-        order = consensus([self.detokenize(each.tokens) for each in found])
+        weights = None
+        if found and not decoding.sample:  # samples are as frequent as they are likely; a beam's outputs are not
+            best = max(each.log_probability for each in found)
+            weights = [math.exp(each.log_probability - best) for each in found]
+        order = consensus([self.detokenize(each.tokens) for each in found], weights)
         return [found[place] for place in order[: decoding.nbest]]
 
     def _reader(self, decoding: DecodingConfig, named: Callable[[int], str]) -> Reader:
@@ -236,7 +241,8 @@ class Translator:
             raise ConfigError(f"{where}: {error}") from None
         if len(prefix) + sum(map(len, required)) >= self.longest:
             raise ConfigError(f"{where}: prefix and required phrases are longer than the model writes; shorten them")
-        requests = [replace(each, required=required, banned=tuple(asked.banned)) for each in requests]
+        banned = tuple(dict.fromkeys(form for phrase in asked.banned for form in spellings(self.target, phrase)))
+        requests = [replace(each, required=required, banned=banned) for each in requests]
         return [replace(each, prefix=prefix) for each in requests[:1]] + requests[1:]
 
     def _translation(self, reading: Reading, found: Sequence[Sequence[Hypothesis]]) -> Translation:

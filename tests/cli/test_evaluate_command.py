@@ -53,6 +53,7 @@ def test_a_model_is_scored_on_what_it_makes_of_the_source(headway, files, model_
         ("model", "give the text it is to translate by --source"),
         ("model --source short", "1 outputs but 12 lines"),
         ("model --source good --beam 0", "beam"),
+        ("model --source good --beam 1.5", "'1.5' is not a whole number"),
         ("--compare good short", "1 outputs of B but 12 lines"),
     ],
 )
@@ -60,7 +61,7 @@ def test_what_cannot_be_scored_is_refused_in_one_line(arguments, told, headway, 
     (files / "short").write_text("one\n")
     (files / "empty").write_text("")
     (files / "model").symlink_to(model_folder)
-    words = [word if word.startswith("--") or word == "0" else files / word for word in arguments.split()]
+    words = [word if word.startswith("--") or word in ("0", "1.5") else files / word for word in arguments.split()]
     if "--reference" not in words:
         words += ["--reference", files / "reference"]
     assert told in headway("evaluate", *words).only_complaint

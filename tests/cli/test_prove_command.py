@@ -21,6 +21,8 @@ def test_a_sound_model_passes_in_a_line_for_each_check(headway, model_folder, tm
     outcome = headway("prove", model_folder, "--text", tmp_path / "text", "--device", "cpu")
     assert [line.split()[:2] for line in outcome.lines] == [["pass", name] for name in CHECKS]
     assert "2 sentences alone" in outcome.out
+    options = ("--text", tmp_path / "text", "--device", "cpu", "--json")
+    assert headway("prove", model_folder, *options).json["sentences"] == 2
 
 
 def test_json_says_the_same_of_a_run_folder(headway, model_folder, tmp_path):
@@ -36,7 +38,8 @@ def test_json_says_the_same_of_a_run_folder(headway, model_folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "told"),
     [(["--sentences", 0], "--sentences"), (["--text", "nowhere"], "nowhere: no such file"),
-     (["--device", "abacus"], "abacus"), (["--sentences", "many"], "many")],
+     (["--device", "abacus"], "abacus"), (["--sentences", "many"], "many"),
+     (["--sentences", "1.5"], "'1.5' is not a whole number")],
 )  # fmt: skip
 def test_a_mistake_is_one_line(options, told, headway, model_folder):
     assert told in headway("prove", model_folder, *options).only_complaint

@@ -42,15 +42,23 @@ def test_commands_change_what_comes_after_them(headway, model_folder, translator
     stdin = typed(
         "Zoë", "/best 3", "/set beam=1", "Zoë mange", "/begin la reine", f"/attention {page}", "/quit", "never"
     )
-    lines = headway("run", model_folder, stdin=stdin).lines
+    outcome = headway("run", model_folder, stdin=stdin)
     best = translator("Zoë", beam=3, nbest=3)
     listed = [
         f"{each.score:8.4f}  {text}" for each, text in zip(best.hypotheses, (best, *best.alternatives), strict=True)
     ]
     begun = translator("Zoë mange", beam=1, prefix="la reine")
-    assert lines == [translator("Zoë"), *listed, translator("Zoë mange", beam=1), begun, f"written: {page}"]
+    assert outcome.lines == [translator("Zoë"), *listed, translator("Zoë mange", beam=1), begun]
+    assert outcome.err == f"headway: written: {page}\n"
     assert begun.startswith("la reine")
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_away_from_a_terminal_notes_stand_apart_and_what_is_no_command_is_text(headway, model_folder, translator):
+    texts = ["/nothing", "/etc/hosts mange", "/", "Le chat voit la pomme . " * 9]
+    outcome = headway("run", model_folder, stdin=typed(*texts))
+    assert outcome.lines == translator([text.strip() for text in texts])
+    assert outcome.err.startswith("headway: longer than 31 tokens: read it in ") and outcome.err.count("\n") == 1
 
 
 def test_options_hold_from_the_beginning(headway, model_folder, translator):
@@ -66,7 +74,7 @@ def test_help_and_settings_are_told(headway, model_folder):
 
 @pytest.mark.parametrize(
     ("line", "told"),
-    [("/nothing", "/nothing: no such command"), ("/best", "no translation yet"), ("/set bean=2", "did you mean beam"),
+    [("/best", "no translation yet"), ("/set bean=2", "did you mean beam"),
      ("/set beam", "not of the form"), ("/begin", "no translation yet"), ("/attention x.html", "no translation yet")],
 )  # fmt: skip
 def test_a_mistake_is_one_line(line, told, headway, model_folder):
@@ -83,6 +91,7 @@ def test_a_mistake_changes_no_setting_and_nothing_is_forgotten(translator):
     conversation = Conversation(translator, Sentence(""), {"beam": 3}, show=show, say=said.append)
     conversation.answer("Zoë")
     for line, told in (
+        ("/nothing", "/nothing: no such command"),
         ("/set beam=0", "beam"),
         ("/best x", "not a whole number"),
         ("/attention /no/where.html", "where"),
@@ -116,6 +125,7 @@ def test_the_likeliest_words_are_offered_first_and_go_on_with_what_was_begun(tra
     begun = next_words(translator, "Zoë", "la reine ma")
     assert begun and all(word.startswith("ma") for word in begun) and "mange" in begun
     assert next_words(translator, " ", "") == []
+    assert next_words(translator, "Zoë", "la reine " * 99) == []
 
 
 CONTROLLED = "import os, sys; os.open(os.ttyname(0), os.O_RDWR); from headway.cli import main; main(sys.argv[1:])"
@@ -147,6 +157,15 @@ class Terminal:
         before, _, self.seen = self.seen.partition(text)
         return before + text
 
+    def interrupted(self, text):
+        """Press Ctrl-C until `text` is shown: one pressed while the last key is being read is lost by readline."""
+        for _ in range(20):
+            time.sleep(0.3)
+            self.type("\x03")
+            if select.select([self.screen], [], [], 2.0)[0]:
+                break
+        self.until(text)
+
     def left(self):
         code = self.process.wait(30)
         os.close(self.screen)
@@ -171,9 +190,7 @@ def test_a_terminal_shows_colours_offers_words_and_survives_mistakes_and_interru
     assert "la reine mange" in terminal.until("\n> ")
     terminal.type("half a line")
     terminal.until("half a line")
-    time.sleep(0.3)  # nobody interrupts while the last key is still being read
-    terminal.type("\x03")
-    terminal.until("> ")
+    terminal.interrupted("> ")
     terminal.type("\x1b[A\x1b[A\r")  # back to an earlier line
     assert "no such command" in terminal.until("\n> ")
     terminal.type("\x04")

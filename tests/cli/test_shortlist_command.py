@@ -94,6 +94,8 @@ def test_a_link_stays_a_link(shortlist, tmp_path):
 
 def test_mistakes_are_told_in_one_line(shortlist, corpus, tmp_path):
     assert "--candidates 0" in shortlist("--candidates", 0).only_complaint
+    assert "'10.7' is not a whole number" in shortlist("--frequent", 10.7).only_complaint
+    assert "'1.5' is not a whole number" in shortlist("--candidates", 1.5).only_complaint
     assert "--frequent -1" in shortlist("--frequent", -1).only_complaint
     assert "choose another --output" in shortlist(output=tmp_path).only_complaint
     assert "choose another --output" in shortlist(output=tmp_path / "no" / "where").only_complaint

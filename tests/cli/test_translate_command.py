@@ -153,7 +153,9 @@ def test_what_a_json_line_asks_holds_for_its_output_alone(headway, model_folder,
     ("fields", "told"),
     [({"prefix": 3}, '"prefix" is not a text'), ({"required": "pomme"}, '"required" is not a list of texts'),
      ({"banned": [1]}, '"banned" is not a list of texts'), ({"required": [" "]}, "required: an empty text"),
-     ({"tags": ["fr"]}, "tag 'fr'"), ({"prefix": "\ud800"}, "half a surrogate pair")],
+     ({"tags": ["fr"]}, "tag 'fr'"), ({"prefix": "\ud800"}, "half a surrogate pair"),
+     ({"tags": ["\ud800"]}, '"tags" holds half'), ({"required": ["\ud800"]}, '"required" holds half'),
+     ({"banned": ["a", "\ud800"]}, '"banned" holds half a surrogate pair')],
 )  # fmt: skip
 def test_a_json_line_that_cannot_be_is_refused_by_number(fields, told, headway, model_folder):
     stdin = records({"source": "Zoë"}, {"source": "Zoë"} | fields)
@@ -190,7 +192,9 @@ def test_every_setting_of_decoding_can_be_given(options, settings, headway, mode
      (["--append"], "--append: goes on with a file"), (["--nbest", "2", "--alignments"], "--alignments: has no place"),
      (["--append", "--output", "o.gz"], "a packed file cannot be gone on with"), (["--long", "cut"], "--long"),
      (["--append", "--output", "o", "--nbest", "2"], "--append: cannot count"), (["--int8"], "--int8"),
-     (["--shortlist", "none"], "none"), (["--ensemble", "none"], "none: no such folder")],
+     (["--shortlist", "none"], "none"), (["--ensemble", "none"], "none: no such folder"),
+     (["--mbr", "100"], "nbest or mbr 100: a beam keeps at most 64; lower it, or give --sample"),
+     (["--nbest", "65"], "nbest or mbr 65: a beam keeps at most 64"), (["--nbest", "64", "--set", "beam=65"], "beam")],
 )  # fmt: skip
 def test_options_that_cannot_be_are_refused_in_one_line(options, told, headway, model_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -217,6 +221,24 @@ def test_a_document_keeps_lines_and_white_space_and_splits_sentences(headway, mo
     first, second, third = translator(["Le chat voit tout.", "Mr. Zoë mange!", "Un chien"])
     assert found.lines == [f" {first}  {second} ", "", "  ", third]
     assert found.err == ""
+
+
+def test_every_line_of_a_document_stays_one_line(headway, model_folder, translator):
+    stdin = "Un chien.\r Zoë.\u2028Le chat.\n".encode()
+    parts = translator(["Un chien.", "Zoë.", "Le chat."])
+    found = headway("translate", model_folder, "--document", stdin=stdin)
+    assert found.lines == ["{}  {} {}".format(*parts)]
+    listed = headway("translate", model_folder, "--document", "--nbest", 1, stdin=stdin).lines
+    assert [line.split(" ||| ")[1] for line in listed] == found.lines
+
+
+@pytest.mark.parametrize(("text", "written"), [("a|||b", "a| | |b"), ("|||||", "| | | | |"), ("a || b", "a || b")])
+def test_the_mark_between_fields_stands_in_no_text_of_a_list(text, written, headway, model_folder, monkeypatch):
+    from headway.translator import Translator
+
+    monkeypatch.setattr(Translator, "detokenize", lambda *_: text)
+    lines = headway("translate", model_folder, "--nbest", 2, stdin=b"le chat\n").lines
+    assert [line.split("|||")[1] for line in lines] == [f" {written} "] * 2
 
 
 def test_alignments_stand_beside_outputs(headway, model_folder, translator):
@@ -324,6 +346,19 @@ def test_an_unfinished_output_is_gone_on_with(headway, model_folder, translator,
     assert out.read_text() == "".join(wanted.splitlines(keepends=True)[:16])
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("x\n" * 41 + "and a half", "out: has 41 lines, "), ("precious", "out: holds no whole line; it is not an output")],
+    ids=["too many lines", "no line"],
+)
+def test_a_file_that_cannot_be_gone_on_with_is_left_as_it_is(content, told, headway, model_folder, tmp_path):
+    (tmp_path / "in").write_bytes(LINES)
+    (tmp_path / "out").write_text(content)
+    files = ("--input", tmp_path / "in", "--output", tmp_path / "out")
+    assert told in headway("translate", model_folder, *files, "--append").only_complaint
+    assert (tmp_path / "out").read_text() == content
+
+
 def started(model_folder, *options, **streams):
     command = [sys.executable, "-m", "headway", "translate", str(model_folder), "--device", "cpu", *map(str, options)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -365,20 +400,27 @@ def test_a_killed_command_goes_on_where_it_was_and_nothing_differs(headway, mode
     assert (tmp_path / "out").read_text().removesuffix("\n").split("\n") == wanted * 60
 
 
-@pytest.mark.parametrize("ending", ["interrupted", "a closed pipe", "a dead worker"])
+@pytest.mark.parametrize("ending", ["interrupted", "a bad line", "a closed pipe", "a dead worker"])
 def test_all_processes_end_at_once_in_one_line(ending, model_folder):
-    with started(model_folder, "--workers", 2, "--buffer", 1, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    options = ("--workers", 2, "--buffer", 1, "--long", "refuse")
+    with started(model_folder, *options, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdin.write(LINES)
         process.stdin.flush()
         process.stdout.readline()  # while more input may come
         workers = children(process)
+        if ending in ("interrupted", "a bad line"):
+            for _ in LINES.splitlines()[1:]:
+                process.stdout.readline()
+            time.sleep(0.5)  # until a thread waits for more input
         if ending == "interrupted":
             os.killpg(process.pid, signal.SIGINT)
+        elif ending == "a bad line":
+            process.stdin.write(b"le chat " * 40 + b"\n")
         elif ending == "a closed pipe":
             process.stdout.close()
         else:
             os.kill(workers[-1], signal.SIGKILL)
-        if ending != "interrupted":
+        if ending in ("a closed pipe", "a dead worker"):
             try:
                 for _ in range(200):
                     process.stdin.write(LINES)
@@ -388,6 +430,9 @@ def test_all_processes_end_at_once_in_one_line(ending, model_folder):
         code = process.wait(30)
         told = process.stderr.read().decode()
     assert gone(workers)
+    if ending == "a bad line":
+        assert code == 2 and told.startswith("headway: standard input: line 41: ") and told.count("\n") == 1
+        return
     assert (code, told) == {
         "interrupted": (130, "headway: stopped\n"),
         "a closed pipe": (1, ""),

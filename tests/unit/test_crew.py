@@ -141,8 +141,42 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
 def test_no_more_processes_are_started_than_cores_or_memory_allow(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
     monkeypatch.setattr(module, "SYSTEM", tmp_path)
+    monkeypatch.setattr(module, "CONTROL", tmp_path)
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "status").write_text("Name: x\nVmRSS:\t  300 kB\n")
     for available, found in ((100_000, 8), (1000, 3), (10, 1)):
         (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {available} kB\n")
         assert affordable() == found
+
+
+def limited(monkeypatch, folder, **files):
+    """A system of eight cores and much memory, with the limits of a container."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    monkeypatch.setattr(module, "SYSTEM", folder)
+    monkeypatch.setattr(module, "CONTROL", folder)
+    (folder / "self").mkdir(exist_ok=True)
+    (folder / "self" / "status").write_text("VmRSS:\t  100 kB\n")
+    (folder / "meminfo").write_text("MemAvailable: 99999 kB\n")
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_text(f"{content}\n")
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [({}, 8), ({"cpu_max": "max 100000"}, 8), ({"cpu_max": "150000 100000"}, 2), ({"cpu_max": "1000 100000"}, 1),
+     ({"cpu_max": "9900000 100000"}, 8), ({"memory_max": "max", "memory_current": 7}, 8),
+     ({"memory_max": 409_600, "memory_current": 102_400}, 3), ({"memory_max": 1, "memory_current": 2}, 1),
+     ({"memory_max": 409_600}, 8), ({"cpu_max": ""}, 8)],
+)  # fmt: skip
+def test_the_limits_of_a_container_are_kept(files, found, tmp_path, monkeypatch):
+    limited(monkeypatch, tmp_path, **files)
+    assert affordable() == found
+
+
+@pytest.mark.parametrize("file", ["meminfo", "self/status"])
+def test_a_system_that_says_nothing_of_memory_is_asked_for_its_cores_alone(file, tmp_path, monkeypatch):
+    limited(monkeypatch, tmp_path)
+    (tmp_path / file).write_text("Name: x\n")
+    assert affordable() == 8
+    (tmp_path / file).unlink()
+    assert affordable() == 8

@@ -1,5 +1,7 @@
 """Where a text may be divided."""
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from headway.passages import joined, passages, sentences
         ("¿Qué pasa, Sra. Gil? ¡Nada!", ["¿Qué pasa, Sra. Gil?", "¡Nada!"]),
         ("Wait ... what? Well... Perhaps.", ["Wait ... what?", "Well...", "Perhaps."]),
         ("今日は雨です。「行く？」と言った。はい！", ["今日は雨です。", "「行く？」", "と言った。", "はい！"]),
+        ("「はい。。」", ["「はい。。」"]),
         ("यह सच है। वह गया।", ["यह सच है।", "वह गया।"]),
         ("(It is I.) So be it.", ["(It is I.)", "So be it."]),
         ("no end", ["no end"]),
@@ -91,3 +94,13 @@ def test_a_line_of_a_megabyte_is_cut_in_linear_time():
     text = "one two three, four. " * 50_000
     assert len(passages(text, sizes, 100)) == 2000
     assert sum(asked) < 5 * len(text)
+
+
+@pytest.mark.parametrize("unit", [".", "A. B. C. ", " ", "\n ", "。", "!)", "a,)", "3. ", "x"], ids=repr)
+def test_a_long_line_takes_time_that_grows_as_it_does(unit):
+    text = f"a{unit * (100_000 // len(unit))}"
+    began = time.process_time()
+    for each in (text, f"{text}b"):
+        assert "".join(sentences(each)) == each
+        passages(each, lambda texts: [len(part) for part in texts], 1000)
+    assert time.process_time() - began < 8  # most of it for the types that tests check

@@ -1,6 +1,9 @@
 """A trained model with its tokenizers."""
 
+import copy
 import json
+import math
+import pickle
 import threading
 from itertools import pairwise
 
@@ -10,6 +13,8 @@ import torch
 
 from headway.errors import ConfigError, DataError, FolderError
 from headway.reading import Reader
+from headway.search import DecodingConfig, Hypothesis
+from headway.sentence import spellings
 from headway.translator import Sentence, Translator, load
 from lively import save_lively
 
@@ -57,6 +62,12 @@ def test_an_answer_is_text_that_knows_its_score_and_alternatives(translator):
     assert isinstance(answer, str)
     assert len(answer.alternatives) == 2
     assert answer.score == answer.hypotheses[0].score >= answer.hypotheses[1].score
+
+
+def test_a_copy_of_an_answer_is_its_plain_text(translator):
+    answer = translator("le chat")
+    for again in (pickle.loads(pickle.dumps(answer)), copy.copy(answer), copy.deepcopy([answer])[0]):
+        assert type(again) is str and again == answer != ""
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t\u00a0", "\u2028"])
@@ -173,6 +184,18 @@ def test_what_cannot_be_asked_is_refused_in_one_line(asked, told, translator):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [("banned", ["a", 3], "banned: 3 is not a text"), ("tags", 3, "tags: 3 is not a list of texts"),
+     ("required", [None], "required: None is not a text"), ("prefix", 3, "prefix: 3 is not a text")],
+)  # fmt: skip
+def test_a_sentence_refuses_what_is_no_text(name, given, told):
+    sentence = Sentence("le chat")
+    object.__setattr__(sentence, name, given)  # the tests' own check of types would come first
+    with pytest.raises(ConfigError, match=told):
+        sentence.__post_init__()
+
+
 def test_phrases_cannot_be_required_of_a_text_in_pieces(translator):
     with pytest.raises(ConfigError, match=r"text 2: is read in .* pieces"):
         translator(["le chat", LONG], required=["pomme"])
@@ -193,7 +216,8 @@ def test_minimum_bayes_risk_returns_the_output_most_like_the_others(translator, 
     texts = translator("le chat", beam=6, nbest=6)
     every = [str(texts), *texts.alternatives]
     found = translator("le chat", beam=6, mbr=6, nbest=2)
-    first, second, *_ = consensus(every)
+    weights = [math.exp(each.log_probability) for each in texts.hypotheses]
+    first, second, *_ = consensus(every, weights)
     assert [str(found), *found.alternatives] == [every[first], every[second]]
     assert found.score == texts.hypotheses[first].score
 
@@ -371,3 +395,22 @@ def test_a_target_character_written_by_several_tokens_is_shown_once(translator):
     assert len(shown) == len(tokens)
     assert sum("犬" in each for each in shown) == 1
     assert not any(each.startswith("le") for each in shown[1:])
+
+
+def test_outputs_of_a_beam_are_weighed_by_their_probability_when_they_are_compared(translator):
+    def found(text, log_probability):
+        tokens = tuple(translator.target.encode([text])[0])
+        return Hypothesis(tokens, log_probability, log_probability, True, (log_probability,))
+
+    likely = found("the old cat sees the dog", -0.1)
+    alike = [found(text, -9.0) for text in ("red red apple", "red red apples", "red red apple and")]
+    beam = translator._agreed([likely, *alike], DecodingConfig(beam=4, mbr=4))
+    drawn = translator._agreed([likely, *alike], DecodingConfig(sample=True, mbr=4))
+    assert beam == [likely]
+    assert drawn[0] in alike
+
+
+def test_a_ban_holds_in_every_unicode_form(translator):
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    for phrase in (composed, decomposed):
+        assert {composed, decomposed} <= set(spellings(translator.target, phrase))

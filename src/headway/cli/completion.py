@@ -24,6 +24,8 @@ def next_words(translator: "Translator", source: str, begun: str, *, tags: tuple
     if not tokens:
         return []
     prefix = prefix_tokens(translator.target, head)
+    if len(prefix) >= translator.longest:  # nothing can come after it
+        return []
     request = translator.request(tokens)
     requests = [
         replace(request, prefix=(*prefix, token)) for token in _starts(translator, request.source, prefix, partial)

@@ -28,13 +28,25 @@ Say = Callable[[str], None]
 
 
 class Conversation:
-    """Answers what a user types; it remembers the last translation and the settings."""
+    """Answers what a user types; it remembers the last translation and the settings.
+
+    Notes about an answer go to `note`, or where answers go. Lines that nobody `typed` with care are text unless they
+    are commands.
+    """
 
     def __init__(
-        self, translator: "Translator", common: "Sentence", settings: dict[str, Any], *, show: Show, say: Say
+        self,
+        translator: "Translator",
+        common: "Sentence",
+        settings: dict[str, Any],
+        *,
+        show: Show,
+        say: Say,
+        note: Say | None = None,
+        typed: bool = True,
     ) -> None:
         self.translator, self.common, self.settings = translator, common, settings
-        self.show, self.say = show, say
+        self.show, self.say, self.note, self.typed = show, say, note or say, typed
         self.last: Translation | None = None
         self._decoding()  # refuses what cannot be
 
@@ -43,10 +55,10 @@ class Conversation:
         word, _, rest = line.strip().partition(" ")
         if word == "/quit":
             return False
-        if not word.startswith("/") or word == "/":
-            self._translate(line.strip(), self.common.prefix)
-        else:
+        if word in HELP or (self.typed and word.startswith("/") and word != "/"):
             self._command(word, rest.strip())
+        else:
+            self._translate(line.strip(), self.common.prefix)
         return True
 
     def _command(self, word: str, rest: str) -> None:
@@ -73,14 +85,14 @@ class Conversation:
         self.last = found if text else self.last
         if found.cut or found.passages:
             pieces = "only its beginning" if found.cut else f"it in {len(found.passages)} passages"
-            self.say(f"longer than {self.translator.longest} tokens: read {pieces}")
+            self.note(f"longer than {self.translator.longest} tokens: read {pieces}")
 
     def _draw(self, path: Path) -> None:
         try:
             self._spoken().attention.save(path)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another") from None
-        self.say(f"written: {path}")
+        self.note(f"written: {path}")
 
     def _best(self, rest: str) -> None:
         try:

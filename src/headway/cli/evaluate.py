@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from headway.cli.options import EngineOptions
+from headway.cli.options import EngineOptions, Whole
 from headway.errors import ConfigError
 
 
@@ -19,7 +19,7 @@ def command(
     source: Path | None = None,
     compare: tuple[Path, Path] | None = None,
     tokenized: Annotated[bool, Parameter(negative="")] = False,
-    beam: int | None = None,
+    beam: Whole | None = None,
     length_penalty: float | None = None,
     tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,

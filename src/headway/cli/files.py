@@ -3,14 +3,15 @@
 import fcntl
 import gzip
 import io
+import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from headway.data.text import Invalid, read_lines, read_stream
 from headway.errors import ConfigError, DataError, HeadwayError
@@ -21,8 +22,35 @@ def lines_of(path: Path | None, invalid: Invalid = "refuse") -> Iterator[str | N
     if path is None:
         if sys.stdin is None:
             raise DataError("standard input: closed; give a file by --input")
-        return read_stream(cast(BufferedIOBase, sys.stdin.buffer), "standard input", invalid=invalid)
+        return read_stream(_own_input(), "standard input", invalid=invalid)
     return read_lines(path, invalid=invalid)
+
+
+def _own_input() -> BufferedIOBase:
+    """Standard input by a stream that Python knows nothing of: at exit it would stop at one that a thread reads."""
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except (OSError, ValueError):  # not a file of the system's
+        return cast(BufferedIOBase, sys.stdin.buffer)
+
+
+def dumped(record: dict[str, Any]) -> str:
+    """The record on one line; as it reads where UTF-8 can hold it, else escaped."""
+    text = json.dumps(record, ensure_ascii=False)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # half a surrogate pair in a field that is only passed on
+        return json.dumps(record)
+    return text
+
+
+def refuse_halves(value: Any, name: str, where: str) -> None:
+    """Refuse a field of JSON with a text, or a list of them, that UTF-8 cannot hold."""
+    for each in value if isinstance(value, list) else [value]:
+        try:
+            str(each).encode("utf-8")
+        except UnicodeEncodeError:
+            raise DataError(f'{where}: "{name}" holds half a surrogate pair; write the character itself') from None
 
 
 @contextmanager
@@ -63,10 +91,11 @@ def written(path: Path | None, *inputs: Path | None) -> Iterator[TextIO]:
 
 
 @contextmanager
-def continued(path: Path, *inputs: Path | None) -> Iterator[tuple[TextIO, int]]:
-    """A text stream to the end of a file that an earlier process may have begun, and how many whole lines stand there.
+def continued(path: Path, check: Callable[[int], None], *inputs: Path | None) -> Iterator[TextIO]:
+    """A text stream to the end of a file that an earlier process may have begun.
 
-    A last line without its end is dropped. What is flushed stays, whatever happens.
+    `check` is told how many whole lines stand there and may refuse them: until then nothing is changed. A last line
+    without its end is dropped. What is flushed stays, whatever happens.
     """
     if path.suffix.lower() == ".gz":
         raise ConfigError(f"{path}: a packed file cannot be gone on with; leave out --append, or write it plain")
@@ -83,8 +112,11 @@ def continued(path: Path, *inputs: Path | None) -> Iterator[tuple[TextIO, int]]:
     try:
         with io.TextIOWrapper(file, encoding="utf-8", newline="\n") as text:
             lines, whole = _whole_lines(file)
+            if not lines and path.stat().st_size:
+                raise ConfigError(f"{path}: holds no whole line; it is not an output to go on with")
+            check(lines)
             file.truncate(whole)
-            yield text, lines
+            yield text
     except OSError as error:
         raise HeadwayError(f"{path}: cannot be written ({error.strerror}); free space and go on") from None
 

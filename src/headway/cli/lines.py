@@ -1,18 +1,23 @@
 """Lines in, lines out: what `headway translate` does with a chunk, in this process or in several."""
 
 import json
+import re
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headway.cli.files import dumped, refuse_halves
 from headway.cli.options import EngineOptions, widened
 from headway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from headway.sentence import Sentence
     from headway.translator import Translation
+
+ASKED = ("tags", "prefix", "required", "banned")
+"""Fields of a JSON line that ask for something."""
 
 
 class Chunk(NamedTuple):
@@ -87,9 +92,7 @@ class Lines:
     def _asked(self, record: dict[str, Any], where: str) -> "Sentence":
         from headway.sentence import Sentence
 
-        given = {
-            name: record[name] for name in ("tags", "prefix", "required", "banned") if record.get(name) is not None
-        }
+        given = {name: record[name] for name in ASKED if record.get(name) is not None}
         for name, value in given.items():
             texts = [value] if name == "prefix" else value if isinstance(value, list) else [None]
             if not all(isinstance(each, str) for each in texts):
@@ -128,13 +131,15 @@ class Lines:
             added: dict[str, Any] = {"translation": str(found), "score": found.score}
             added |= {"nbest": _nbest(found)} if self.job.many else {}
             added |= {"alignment": links} if self.job.alignments else {}
-            yield _dumped(record | added) if record else ""
+            yield dumped(record | added) if record else ""
         elif self.job.many:
             for each in _nbest(found):
-                yield f"{number} ||| {each['text']} ||| F0= {each['logprob']:.6f} ||| {each['score']:.6f}"
+                text = re.sub(r"\|{3,}", lambda bars: " ".join(bars[0]), _in_one_line(each["text"]))
+                yield f"{number} ||| {text} ||| F0= {each['logprob']:.6f} ||| {each['score']:.6f}"
         else:
             shown = " ".join(f"{source}-{target}" for source, target in links)
-            yield f"{found}\t{shown}" if self.job.alignments else str(found)
+            text = _in_one_line(str(found))
+            yield f"{text}\t{shown}" if self.job.alignments else text
 
 
 def worker(job: Job) -> Lines:
@@ -176,14 +181,9 @@ def _nbest(found: "Translation") -> list[dict[str, Any]]:
     ]
 
 
-def _dumped(record: dict[str, Any]) -> str:
-    """The record on one line; as it reads where UTF-8 can hold it, else escaped."""
-    text = json.dumps(record, ensure_ascii=False)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # half a surrogate pair in a field that is only passed on
-        return json.dumps(record)
-    return text
+def _in_one_line(text: str) -> str:
+    """The text with a blank for whatever some reader takes for the end of a line: a document keeps it in its gaps."""
+    return " ".join(text.splitlines())
 
 
 def _record(line: str | None, where: str) -> dict[str, Any]:
@@ -196,9 +196,6 @@ def _record(line: str | None, where: str) -> dict[str, Any]:
         raise DataError(f'{where}: not JSON; give one object a line with a field "source"') from None
     if not isinstance(record, dict) or not isinstance(record.get("source"), str):
         raise DataError(f'{where}: no text in a field "source"; give one object a line with it')
-    for name in ("source", "prefix"):
-        try:
-            str(record.get(name, "")).encode("utf-8")
-        except UnicodeEncodeError:
-            raise DataError(f'{where}: "{name}" holds half a surrogate pair; write the character itself') from None
+    for name in ("source", *ASKED):
+        refuse_halves(record.get(name), name, where)
     return record

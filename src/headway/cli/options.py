@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from headway.errors import ConfigError
+
 if TYPE_CHECKING:
     from headway.sentence import Sentence
     from headway.translator import Translator
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 Strings = Annotated[list[str] | None, Parameter(negative="")]
 """An option that may be repeated."""
 Flag = Annotated[bool, Parameter(negative="")]
+WIDEST = 64
+"""The widest beam that the settings of decoding allow."""
 
 
 def whole(kind: Any, tokens: Sequence[Any]) -> int:
@@ -67,6 +71,8 @@ def widened(settings: dict[str, Any], beam: int) -> dict[str, Any]:
     needed = max((each for each in wanted if isinstance(each, int)), default=0)
     if "beam" in settings or settings.get("sample") or needed <= beam:
         return settings
+    if needed > WIDEST:
+        raise ConfigError(f"nbest or mbr {needed}: a beam keeps at most {WIDEST}; lower it, or give --sample")
     return settings | {"beam": needed}
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from headway.cli.options import Whole
 from headway.errors import ConfigError, DataError, HeadwayError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def command(
     /,
     *,
     text: Path | None = None,
-    sentences: int = 32,
+    sentences: Whole = 32,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
     device: str | None = None,
 ) -> None:

@@ -29,7 +29,7 @@ def command(
     """Translate what you type, as you type it: outputs appear as they grow, coloured by how sure the model is.
 
     '/help' lists what else can be asked for: more outputs, a given beginning, other settings. Without a terminal, lines
-    in and translations out.
+    in and translations out; any other word with a slash is then text, and notes go to standard error.
 
     Parameters
     ----------
@@ -47,6 +47,8 @@ def command(
         search.settings(),
         show=screen.show if screen else _plain,
         say=screen.say if screen else print,
+        note=screen.say if screen else _told,
+        typed=screen is not None,
     )
     if screen:
         _talk(conversation, screen)

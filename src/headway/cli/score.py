@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
+from headway.cli.files import dumped, refuse_halves, written
 from headway.data.text import Invalid, read_lines
 from headway.errors import ConfigError, DataError
 
@@ -73,7 +74,6 @@ def command(
     if json_ and normalise:
         raise ConfigError("--normalise: JSON lines hold the sum and the number of tokens; leave it out")
     from headway.assemble import choose_device
-    from headway.cli.files import written
     from headway.translator import load
 
     pairs: Iterator[Pair]
@@ -84,13 +84,12 @@ def command(
     shown = _added if nbest is not None else _object if json_ else _numbers
     translator = load(model, device=choose_device(device))
     translator.source.tagged(tag or ())  # refuses an unknown one, even where there is no line
-    total = Total()
+    total, wanted = Total(), Wanted(tokens, normalise)
     with written(output, *(path for path in (source, target, nbest) if path is not None)) as file:
         while chunk := list(islice(pairs, TOGETHER)):
             for pair, scored in zip(chunk, _scored(translator, chunk, tag or (), invalid), strict=True):
                 total.add(scored)
-                line = "" if scored is None else shown(pair, scored, Wanted(translator, tokens, normalise))
-                file.write(line + "\n")
+                file.write(("" if scored is None else shown(pair, scored, wanted)) + "\n")
             file.flush()
     print(total.told(), file=sys.stderr)
 
@@ -108,7 +107,6 @@ class Pair(NamedTuple):
 class Wanted(NamedTuple):
     """What the user wants to see of a score."""
 
-    translator: "Translator"
     tokens: bool
     normalise: bool
 
@@ -142,10 +140,7 @@ def _text(record: dict[str, Any], name: str, where: str) -> str:
     text = record.get(name)
     if not isinstance(text, str):
         raise DataError(f'{where}: no text in a field "{name}"; give one object a line with "source" and "target"')
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise DataError(f'{where}: "{name}" holds half a surrogate pair; write the character itself') from None
+    refuse_halves(text, name, where)
     return text
 
 
@@ -210,12 +205,7 @@ def _object(pair: Pair, scored: "Scored", wanted: Wanted) -> str:
     record |= {"logprob": scored.log_probability, "tokens": len(values), "score": scored.score}
     if wanted.tokens:
         record["token_logprobs"] = values
-    text = json.dumps(record, ensure_ascii=False)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # half a surrogate pair in a field that is only passed on
-        return json.dumps(record)
-    return text
+    return dumped(record)
 
 
 def _added(pair: Pair, scored: "Scored", wanted: Wanted) -> str:

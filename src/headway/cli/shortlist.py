@@ -5,6 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headway.cli.options import Whole
 from headway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def command(
     source: Path,
     target: Path | None = None,
     output: Path,
-    candidates: int = 100,
-    frequent: int = 200,
+    candidates: Whole = 100,
+    frequent: Whole = 200,
 ) -> None:
     """Learn from training pairs which target tokens a source needs, so that decoding may pass over all others.
 

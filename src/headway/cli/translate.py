@@ -1,7 +1,7 @@
 """`headway translate`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,8 @@ def command(
 ) -> None:
     """Translate lines: one in, exactly one out, in order; with --nbest 'line ||| text ||| F0= logprob ||| score'.
 
+    In such lists a '|||' of a text is written '| | |'.
+
     Parameters
     ----------
     model
@@ -70,13 +72,16 @@ def command(
     job = Job(model, engine, asked.sentence(), settings, name, json_, many, alignments, document)
     lines = Lines(job, _warn)
     count = _workers(workers, buffer, lines)
-    with _opened(output, input_, append=append) as (file, done):
-        reading = lines_of(input_, invalid)
+    reading = enumerate(lines_of(input_, invalid))
+
+    def pass_over(done: int) -> None:
         skipped = sum(1 for _ in islice(reading, done))
         if skipped < done:
             raise DataError(f"{output}: has {done} lines, {name} only {skipped}; they do not belong together")
+
+    with _opened(output, input_, pass_over, append=append) as file:
         size = buffer or CHUNK[lines.translator.device.type]
-        chunks = _chunks(reading, done, size)
+        chunks = _chunks(reading, size)
         own = {"after": 1, "size": size} if workers is None else {}
         with closing(answers(lines, chunks, count, **own)) as found:
             for answer in found:
@@ -110,16 +115,18 @@ def _check(
 
 
 @contextmanager
-def _opened(output: Path | None, input_: Path | None, *, append: bool) -> Iterator[tuple[TextIO, int]]:
-    """Where the lines go, and how many stand there already."""
+def _opened(
+    output: Path | None, input_: Path | None, pass_over: Callable[[int], None], *, append: bool
+) -> Iterator[TextIO]:
+    """Where the lines go; `pass_over` is told how many stand there already."""
     from headway.cli.files import continued, written
 
     if append and output is not None:
-        with continued(output, input_) as found:
-            yield found
+        with continued(output, pass_over, input_) as file:
+            yield file
     else:
         with written(output, input_) as file:
-            yield file, 0
+            yield file
 
 
 def _workers(asked: int | None, buffer: int | None, lines: Lines) -> int:
@@ -135,10 +142,9 @@ def _workers(asked: int | None, buffer: int | None, lines: Lines) -> int:
     return asked
 
 
-def _chunks(lines: Iterator[str | None], first: int, size: int) -> Iterator[Chunk]:
+def _chunks(lines: Iterator[tuple[int, str | None]], size: int) -> Iterator[Chunk]:
     while chunk := list(islice(lines, size)):
-        yield Chunk(first, chunk)
-        first += len(chunk)
+        yield Chunk(chunk[0][0], [line for _, line in chunk])
 
 
 def _warn(told: str) -> None:

@@ -23,7 +23,7 @@ from headway.nn.attention import FixedLineage, FixedPast, Visible
 from headway.nn.embedding import unbiased
 from headway.search import DecodingConfig, Hypothesis, Request, Scoring, Symbols
 from headway.search.beam import Beam
-from headway.search.decode import hypotheses, limit, wanted
+from headway.search.decode import hypotheses, wanted
 from headway.search.found import Found
 from headway.search.records import Records, Taken
 from headway.sequences import Sequences
@@ -55,7 +55,7 @@ class Room:
     def fitting(cls, requests: Sequence[Request], config: DecodingConfig) -> "Room":
         """Room for these requests; sizes are rounded up, so that few differ."""
         source = max(len(request.source) for request in requests) + 1
-        target = max(limit(request, config) for request in requests)
+        target = max(request.limit(config) for request in requests)
         return cls(
             sentences=1 << (len(requests) - 1).bit_length(),
             source=_rounded(source),
@@ -104,7 +104,7 @@ class Captured:
         """The outputs for every request, best first."""
         self._fill(requests, config)
         self._work(0)()
-        last = max(limit(request, config) for request in requests)
+        last = max(request.limit(config) for request in requests)
         for time in range(last + 1):
             self._work(min(next(each for each in STAGES if time < each), self.room.target + 1))()
             if time % LOOK == LOOK - 1 and bool(self.beam.done.all()):
@@ -123,7 +123,7 @@ class Captured:
         self.source.fill_(end)
         self.source[:, : padded.longest].copy_(padded.tokens, non_blocking=True)
         self.lengths.copy_(padded.lengths, non_blocking=True)
-        limits = [limit(request, config) for request in requests] + [-1] * left
+        limits = [request.limit(config) for request in requests] + [-1] * left
         shortest = [config.shortest(len(request.source)) for request in requests] + [0] * left
         self.limits.copy_(torch.tensor(limits), non_blocking=True)
         self.shortest.copy_(torch.tensor(shortest), non_blocking=True)

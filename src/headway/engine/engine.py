@@ -13,12 +13,16 @@ from headway.engine.captured import captured
 from headway.errors import ConfigError
 from headway.models.catalog import Model
 from headway.search import DecodingConfig, Hypothesis, Request, Search, Stepper, Symbols, decode
+from headway.search.decode import wanted
 from headway.search.ensemble import Ensemble
 from headway.search.shortlist import Shortlisted
 from headway.sequences import Sequences
 
 TOGETHER = {"cpu": 4096, "cuda": 1 << 16}
 """Source cells decoded in one batch, by kind of device."""
+
+LOGITS = {"cpu": 1 << 25, "cuda": 1 << 29}
+"""Log-probabilities computed at once at most, where a batch has more than one sentence."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,10 @@ class Engine:
             raise ConfigError(f"required: more than the {self.longest} tokens the model can write; shorten the phrases")
         config = config.model_copy(update={"longest": min(config.longest, self.longest)})
         answers: list[list[Hypothesis]] = [[] for _ in requests]
-        for batch in batches(requests, TOGETHER.get(self.device.type, TOGETHER["cpu"])):
+        kind = self.device.type if self.device.type in TOGETHER else "cpu"
+        rows = wanted(config) if config.sample else config.beam
+        most = max(1, LOGITS[kind] // (rows * len(self.model.output.weight)))
+        for batch in batches(requests, TOGETHER[kind], most):
             check()
             found = self._decode([requests[index] for index in batch], config)
             for index, each in zip(batch, found, strict=True):
@@ -133,13 +140,13 @@ class Engine:
         )
 
 
-def batches(requests: Sequence[Request], cells: int) -> Iterator[list[int]]:
-    """Indices of requests whose sources are not empty, of like length together, in batches of bounded size."""
+def batches(requests: Sequence[Request], cells: int, most: int) -> Iterator[list[int]]:
+    """Indices of requests whose sources are not empty, of like length together: at most `most`, and of bounded size."""
     lengths = [len(request.source) for request in requests]
     order = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: lengths[index])
     batch: list[int] = []
     for index in order:
-        if batch and (len(batch) + 1) * (lengths[index] + 1) > cells:
+        if batch and ((len(batch) + 1) * (lengths[index] + 1) > cells or len(batch) == most):
             yield batch
             batch = []
         batch.append(index)

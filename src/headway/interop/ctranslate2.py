@@ -195,7 +195,7 @@ class CTranslate2Backend:
         """Fill in the answers of the chosen requests; returns those that must be decoded otherwise."""
         asked = [requests[place] for place in chosen]
         cells = sum(len(request.source) + 1 for request in asked)
-        together = list(batches(asked, max(LEAST, min(MOST, cells // (SHARES * self.workers)))))
+        together = list(batches(asked, max(LEAST, min(MOST, cells // (SHARES * self.workers))), len(asked)))
         running = []
         for batch in reversed(together):  # the longest first: what comes last should be short
             check()
@@ -232,7 +232,11 @@ class CTranslate2Backend:
         )
 
     def _answer(self, request: Request, result: Any, config: DecodingConfig) -> list[Hypothesis] | None:
-        """What CTranslate2 found, scored and ranked by our formula; None where it holds a forbidden token."""
+        """What CTranslate2 found, scored and ranked by our formula; None where our own engine must decide.
+
+        That is where an output holds a forbidden token, or where a beam went past the limit of its sentence: a batch
+        has one limit there, and what lives longer takes the place of what could have ended.
+        """
         scoring, most = Scoring(config.length_penalty), request.limit(config)
         before = sum(self._forced(request, request.prefix)[:-1]) if request.prefix else 0.0
         normalised = config.length_penalty if config.beam > 1 else 0.0
@@ -246,6 +250,8 @@ class CTranslate2Backend:
                 return None
             length = len(tokens)
             if tokens[-1] != self.symbols.end or length > most + 1:
+                if config.beam > 1:
+                    return None
                 cut[tokens[:most]] = None
                 continue
             total = score * length**normalised + before

@@ -41,4 +41,8 @@ def prove(
                 raise
             findings[name] = Finding("", "the model cannot be loaded", None)
     shown = str(model) if not isinstance(model, Translator) else "the model"
-    return Proof(shown, sentences, time.monotonic() - began, findings)
+    try:
+        used = len(subject.sentences)
+    except FolderError:  # a check has told it
+        used = 0
+    return Proof(shown, used, time.monotonic() - began, findings)

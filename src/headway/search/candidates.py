@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-GROUP = 64
+SHIFT = 6
+GROUP = 1 << SHIFT
 """Tokens looked at as one before they are looked at singly."""
 
 SMALL = 1 << 16
@@ -26,6 +27,10 @@ def best(
         ids = torch.arange(vocabulary, device=merits.device).expand(merits.shape)
         return _ranked(merits, ids, count)
     body = merits[..., : groups * GROUP].unflatten(-1, (groups, GROUP))
+    if merits.device.type == "cpu" and groups * GROUP == vocabulary:
+        untied = _untied(body, count)
+        if untied is not None:
+            return untied
     numbers = torch.arange(groups, device=merits.device)
     chosen = _keys(body.amax(-1), numbers).topk(count, -1, sorted=False).indices
     inside = body.gather(-2, chosen[..., None].expand(*chosen.shape, GROUP)).flatten(-2)
@@ -35,6 +40,21 @@ def best(
         inside = torch.cat((inside, merits[..., groups * GROUP :]), -1)
         ids = torch.cat((ids, rest.expand(*ids.shape[:-1], -1)), -1)
     return _ranked(inside, ids, count)
+
+
+def _untied(
+    body: Float[Tensor, "batch beam groups group"], count: int
+) -> tuple[Float[Tensor, "batch beam candidates"], Int[Tensor, "batch beam candidates"]] | None:
+    """The same in fewer steps, where no two merits that matter are equal; elsewhere None."""
+    peaks = body.amax(-1).topk(count + 1, -1)
+    chosen = peaks.indices[..., :count]
+    inside = body.gather(-2, chosen[..., None].expand(*chosen.shape, GROUP)).flatten(-2)
+    values, places = inside.topk(count + 1, -1)
+    equal = (values[..., 1:] == values[..., :-1]).any() or (peaks.values[..., -1] == peaks.values[..., -2]).any()
+    if equal:
+        return None
+    places = places[..., :count]
+    return values[..., :count], chosen.gather(-1, places >> SHIFT) * GROUP + (places & (GROUP - 1))
 
 
 def top(

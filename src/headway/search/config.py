@@ -53,8 +53,8 @@ class DecodingConfig(Settings):
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     """Chooses the samples; those of a sentence never depend on other sentences."""
     mbr: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Outputs compared with each other to return the one most like the others by chrF (minimum Bayes risk); 0 for none.
-    """
+    """Outputs compared with each other to return the one most like the others by chrF, those of a beam weighed by their
+    probability (minimum Bayes risk); 0 for none."""
     long: Long = "split"
     """A source longer than the model knows is translated piece by piece, cut short, or refused."""
 

@@ -49,11 +49,6 @@ def wanted(config: DecodingConfig) -> int:
     return max(config.nbest, config.mbr)
 
 
-def limit(request: Request, config: DecodingConfig) -> int:
-    """The greatest number of tokens of the output."""
-    return request.limit(config)
-
-
 class Search(Generic[State]):
     """A search in progress, for all sentences of a batch at once; the answer for one never depends on the others."""
 
@@ -201,7 +196,7 @@ def _groups(
     required = [request.required for request in requests]
     if any(required):
         check_required(requests, config, symbols)
-    limits = torch.tensor([limit(request, config) for request in requests], dtype=torch.int64, device=device)
+    limits = torch.tensor([request.limit(config) for request in requests], dtype=torch.int64, device=device)
     if config.sample:
         return [Samples.begin(limits, [request.seed for request in requests], config, wanted(config))]
     places = config.beam // config.groups

@@ -83,7 +83,7 @@ class Samples:
 def drawn(
     merits: Float[Tensor, "batch beam vocabulary"], numbers: Float[Tensor, "batch beam"], config: DecodingConfig
 ) -> Int[Tensor, "batch beam"]:
-    """The tokens at which the cumulated probabilities of what the settings leave pass `numbers`, likeliest first."""
+    """The tokens at which the cumulated probabilities of what the settings leave pass `numbers`, by id."""
     merits = (merits.double() / config.temperature).log_softmax(-1)
     if config.typical < 1.0:
         merits = _typical(merits, config.typical)
@@ -93,10 +93,12 @@ def drawn(
         probabilities[..., config.top_k :] = 0.0
     before = probabilities.cumsum(-1) - probabilities
     probabilities = probabilities.masked_fill(before >= config.top_p * probabilities.sum(-1, keepdim=True), 0.0)
+    # By id, not by rank: rounding, which depends on the batch, may change the rank of tokens that are as good as equal.
+    probabilities = torch.zeros_like(probabilities).scatter(-1, tokens, probabilities)
     cumulated = probabilities.cumsum(-1)
     place = torch.searchsorted(cumulated, numbers[..., None] * cumulated[..., -1:], right=True)
-    last = (probabilities > 0).sum(-1, keepdim=True).clamp(min=1) - 1
-    return tokens.gather(-1, place.minimum(last))[..., 0]
+    last = probabilities.shape[-1] - 1 - (probabilities.flip(-1) > 0).int().argmax(-1, keepdim=True)
+    return place.minimum(last)[..., 0]
 
 
 def _typical(

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -83,9 +85,10 @@ def test_an_empty_source_gets_no_output_and_order_is_kept():
 
 def test_batches_hold_sources_of_like_length_and_bounded_size():
     asked = [Request((3,) * length) for length in (9, 1, 0, 5, 2, 9, 9)]
-    found = list(batches(asked, 20))
+    found = list(batches(asked, 20, 8))
     assert sorted(index for batch in found for index in batch) == [0, 1, 3, 4, 5, 6]
     assert found == [[1, 4, 3], [0, 5], [6]]
+    assert list(batches(asked, 20, 2)) == [[1, 4], [3, 0], [5, 6]]
 
 
 def test_a_check_is_made_before_every_batch_and_may_stop():
@@ -99,6 +102,15 @@ def test_a_check_is_made_before_every_batch_and_may_stop():
     with pytest.raises(KeyboardInterrupt):
         Engine(build(), SYMBOLS).search([Request((3,) * 400) for _ in range(40)], DecodingConfig(beam=1), check=check)
     assert len(calls) == 2
+
+
+def test_samples_of_a_real_model_never_depend_on_the_batch():
+    config = DecodingConfig(sample=True, nbest=6, temperature=1.5, limit_extra=10)
+    asked = [replace(each, seed=number) for number, each in enumerate(requests(40))]
+    together = Engine(build(), SYMBOLS).search(asked, config)
+    alone = [Engine(build(), SYMBOLS).search([each], config)[0] for each in asked]
+    for one, two in zip(together, alone, strict=True):
+        assert [each.tokens for each in one] == [each.tokens for each in two]
 
 
 @pytest.mark.parametrize("tie", ["three-way", "none"])
