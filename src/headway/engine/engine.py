@@ -62,7 +62,8 @@ class Engine:
         most = max(1, LOGITS[kind] // (rows * len(self.model.output.weight)))
         for batch in batches(requests, TOGETHER[kind], most):
             check()
-            found = self._decode([requests[index] for index in batch], config)
+            with torch.autocast(self.device.type, enabled=False):  # the weights say how exactly is computed
+                found = self._decode([requests[index] for index in batch], config)
             for index, each in zip(batch, found, strict=True):
                 answers[index] = each
         return answers

@@ -172,3 +172,16 @@ def test_positions_in_the_attention_go_the_long_way(positions):
 def test_more_than_the_model_can_write_is_refused():
     with pytest.raises(ConfigError, match="shorten the phrases"):
         Engine(build(longest=8), SYMBOLS).search([Request((3, 4), required=((5,) * 12,))], DecodingConfig())
+
+
+def test_the_weights_alone_say_how_exactly_is_computed(monkeypatch):
+    seen, encode = [], Transformer.encode
+
+    def watched(self, source, **options):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return encode(self, source, **options)
+
+    monkeypatch.setattr(Transformer, "encode", watched)
+    with torch.autocast("cpu"):
+        Engine(build(), SYMBOLS).search(requests(2), DecodingConfig())
+    assert seen == [False]
