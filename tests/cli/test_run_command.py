@@ -4,9 +4,11 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -140,7 +142,9 @@ class Terminal:
         given = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "100"} | environment
         command = [sys.executable, "-c", CONTROLLED, "run", str(model_folder), "--device", "cpu"]
         streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-        self.process = subprocess.Popen(command, env=given, start_new_session=True, **streams)
+        # A shell that starts the tests in the background lets them ignore Ctrl-C, and the command would inherit that.
+        heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        self.process = subprocess.Popen(command, env=given, start_new_session=True, preexec_fn=heeding, **streams)
         os.close(theirs)
         self.seen = ""
 

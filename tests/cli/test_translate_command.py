@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -363,7 +364,9 @@ def started(model_folder, *options, **streams):
     command = [sys.executable, "-m", "headway", "translate", str(model_folder), "--device", "cpu", *map(str, options)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     streams |= {"stderr": subprocess.PIPE, "bufsize": 0}
-    return subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+    # A shell that starts the tests in the background lets them ignore Ctrl-C, and the command would inherit that.
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=heeding, **streams)
 
 
 def children(process):
