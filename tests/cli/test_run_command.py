@@ -144,7 +144,7 @@ class Terminal:
         streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
         # A shell that starts the tests in the background lets them ignore Ctrl-C, and the command would inherit that.
         heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        self.process = subprocess.Popen(command, env=given, start_new_session=True, preexec_fn=heeding, **streams)
+        self.process = subprocess.Popen(command, env=given, start_new_session=True, preexec_fn=heeding, **streams)  # noqa: PLW1509  # no threads
         os.close(theirs)
         self.seen = ""
 

@@ -366,7 +366,7 @@ def started(model_folder, *options, **streams):
     streams |= {"stderr": subprocess.PIPE, "bufsize": 0}
     # A shell that starts the tests in the background lets them ignore Ctrl-C, and the command would inherit that.
     heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    return subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=heeding, **streams)
+    return subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=heeding, **streams)  # noqa: PLW1509  # no threads
 
 
 def children(process):
