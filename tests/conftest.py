@@ -1,10 +1,22 @@
-"""Every test runs with the shapes in signatures checked, on one thread."""
+"""Every test runs with the shapes in signatures checked, on one thread, and Triton's kernels interpreted."""
+
+import os
+from pathlib import Path
 
 from jaxtyping import install_import_hook
 
-hook = install_import_hook("headway", "beartype.beartype")
+SOURCE = Path(__file__).parents[1] / "src"
+checked = [
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    for path in (SOURCE / "headway").rglob("*.py")
+    if path.stem != "__init__" and "@triton.jit" not in path.read_text(encoding="utf-8")  # kernels are not Python
+]
+hook = install_import_hook(checked, "beartype.beartype")
 
 import torch  # noqa: E402  # the hook must be in place before headway is imported
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 torch.set_num_threads(1)
 
@@ -13,7 +25,6 @@ import json  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
-from pathlib import Path  # noqa: E402
 
 import pytest  # noqa: E402
 

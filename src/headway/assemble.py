@@ -3,14 +3,15 @@
 import copy
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
+from torch import nn
 
 from headway.allocator import keep_freed_memory
 from headway.config import read_toml, validated, write_toml
@@ -20,6 +21,7 @@ from headway.errors import ConfigError, FolderError, HeadwayError, UserError
 from headway.finish import finish
 from headway.folders import locked, write_text
 from headway.models.catalog import CATALOG, Model, ModelConfig
+from headway.nn.compiling import compiles
 from headway.objectives import (
     ConsistentLikelihood,
     GuidedLikelihood,
@@ -28,11 +30,13 @@ from headway.objectives import (
     ScheduledSampling,
     check_guidance,
 )
-from headway.recipe import MAY_CHANGE, Recipe, choose, differences
+from headway.recipe import BIASED, MAY_CHANGE, Recipe, choose, differences
 from headway.start import open_start, start_from_vectors
 from headway.training.average import MovingAverage
+from headway.training.captured import CapturedUpdates
 from headway.training.checkpoint import Checkpoints
 from headway.training.config import TrainingConfig
+from headway.training.gradients import Gradients
 from headway.training.journal import Journal, Unwritten
 from headway.training.memory import Probe, largest_budget, out_of_memory
 from headway.training.optimiser import Optimiser, freeze
@@ -92,6 +96,8 @@ def choose_device(name: str | None) -> torch.device:
     device = own_device(device)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"--device {name}: PyTorch sees {torch.cuda.device_count()} GPUs here; use --device cpu")
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # our kernels and graphs go to the current one
     return device
 
 
@@ -257,16 +263,32 @@ def _largest_budget(recipe: Recipe, prepared: Prepared, device: torch.device, sc
     model = build_model(recipe, prepared).to(device)
     freeze(model, training.freeze)
     forward, optimiser = Pass(model, objective_of(training)), optimiser_of(training, model)
-    longest = 1 + max(int(lengths.max()) for lengths in (store.source_lengths, store.target_lengths))
-    arithmetic = partial(torch.autocast, device.type, torch.bfloat16, enabled=training.precision == "bf16")
-    probe = Probe(forward, optimiser, arithmetic, device, longest, packed=training.layout == "packed")
+    longest = _longest(recipe, prepared)
+    probe = Probe(
+        forward, optimiser, _arithmetic(training, device), device, longest, packed=training.layout == "packed"
+    )
     tokens = (max(store.manifest["tokens"]) + len(store)) * (pairs or len(store)) // len(store)
-    found = largest_budget(probe, smallest=longest, most=max(longest, tokens // 20), room=probe.room)
+    room = probe.room // 2 if _capturable(recipe, device) else probe.room  # a pass beside the memory of the graphs
+    found = largest_budget(probe, smallest=longest, most=max(longest, tokens // 20), room=room)
     del forward, optimiser, probe, model
     if device.type == "cuda":
         torch.cuda.empty_cache()  # other processes may be going to need it
     screen.say(f"batch_tokens auto: {found}")
     return found
+
+
+def _longest(recipe: Recipe, prepared: Prepared) -> int:
+    """Cells of the longest sentence that training may meet."""
+    assert recipe.model is not None  # chosen before
+    if recipe.tokenizer.dropout:
+        return recipe.model.longest
+    store = prepared.store
+    return 1 + max(int(lengths.max()) for lengths in (store.source_lengths, store.target_lengths))
+
+
+def _arithmetic(training: TrainingConfig, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+    """Where matrix products are computed in the configured precision."""
+    return partial(torch.autocast, device.type, torch.bfloat16, enabled=training.precision == "bf16")
 
 
 def stored_recipe(out: Path) -> Recipe:
@@ -329,18 +351,20 @@ def trainer_of(
         torch.manual_seed((training.seed << 16) + parallel.rank)
     freeze(model, training.freeze)
     keep_freed_memory()
-    copied = training.ema > 0.0 or (parallel.sharded and parallel.world > 1)
-    judged = copy.deepcopy(model).to(device) if copied else None
-    forward = parallel.distributed(Pass(model.to(device), objective_of(training)), model)
+    divided = parallel.sharded and parallel.world > 1
+    judged = copy.deepcopy(model).to(device) if training.ema or divided else None
+    forward = parallel.distributed(Pass(model.to(device), objective_of(training), divided=divided), model)
     optimiser = optimiser_of(training, model)
     average = MovingAverage(model, training.ema) if training.ema else None
     progress = Progress(steps=_planned(training), time=training.time, world=parallel.world)
     if found >= 0:
         progress = _restored(checkpoints.load(found, model, optimiser, average, parallel), training, parallel, screen)
+    arithmetic = _arithmetic(training, device)
     return Trainer(
         config=training,
         model=model,
-        forward=forward,
+        gradients=Gradients(forward, optimiser, parallel, device, arithmetic, screen.say, progress.cells),
+        captured=_captured(recipe, prepared, forward, optimiser, arithmetic, device) if parallel.world == 1 else None,
         judged=judged,
         optimiser=optimiser,
         average=average,
@@ -362,6 +386,33 @@ def trainer_of(
         stopper=stopper,
         progress=progress,
     )
+
+
+def _captured(
+    recipe: Recipe,
+    prepared: Prepared,
+    forward: nn.Module,
+    optimiser: Optimiser,
+    arithmetic: Callable[[], AbstractContextManager[object]],
+    device: torch.device,
+) -> CapturedUpdates | None:
+    """What takes updates by replaying graphs, where all of an update can be captured."""
+    if not _capturable(recipe, device):
+        return None
+    budget, longest = recipe.training.batch_tokens, _longest(recipe, prepared)
+    assert isinstance(budget, int)  # chosen before
+    return CapturedUpdates(forward, optimiser, arithmetic, device, recipe.training.clip, budget, longest)
+
+
+def _capturable(recipe: Recipe, device: torch.device) -> bool:
+    """Whether nothing in an update depends on what the host knows only then, or takes room for every sentence."""
+    training, model = recipe.training, recipe.model
+    assert model is not None  # chosen before
+    plain = training.accumulate == 1 and training.optimiser != "muon"
+    plain = plain and not training.scheduled_sampling and not training.guided_alignment
+    packed = training.layout == "packed" and training.precision == "bf16"
+    packed = packed and model.positions not in BIASED and model.feedforward != "convolutional"
+    return device.type == "cuda" and plain and packed and compiles()
 
 
 def _planned(training: TrainingConfig) -> int | None:

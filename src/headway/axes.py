@@ -13,6 +13,7 @@ AXES = {
     "dim": "features of the model",
     "hidden": "features inside the feed-forward network",
     "vocabulary": "known tokens",
+    "padded": "known tokens, and a few more up to where memory is read fast",
     "outputs": "features a matrix gives",
     "inputs": "features a matrix takes",
     "passes": "readings of the same batch, each with dropout of its own",

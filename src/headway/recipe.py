@@ -10,6 +10,8 @@ from headway.data.config import DataConfig
 from headway.data.tokenizer import TokenizerConfig
 from headway.models.catalog import ModelConfig
 from headway.models.transformer import Preset, TransformerConfig
+from headway.nn.compiling import compiles
+from headway.nn.positions import PositionKind
 from headway.search import DecodingConfig
 from headway.start import StartConfig
 from headway.training.config import TrainingConfig
@@ -31,6 +33,10 @@ MAY_CHANGE = frozenset(
 
 SIZES = frozenset({"preset", "dim", "heads", "hidden", "encoder_layers", "decoder_layers"})
 """Settings of a model that say its size: where none is given, a preset is chosen."""
+
+
+BIASED: tuple[PositionKind, ...] = ("relative", "alibi")
+"""Positions that are added to the scores of attention, which no kernel for packed batches does."""
 
 
 class Recipe(Settings):
@@ -72,8 +78,8 @@ def _training(given: TrainingConfig, model: ModelConfig, device: torch.device, *
     if given.steps is not None:
         warmup = min(warmup, given.steps // 10)
     half = gpu and torch.cuda.is_bf16_supported(including_emulation=False)
-    slow_packed = model.attention_dropout > 0.0 or model.positions in ("relative", "alibi")  # no packed kernel serves
-    packed = half and not slow_packed and not given.guided_alignment
+    dropping = model.attention_dropout > 0.0 and not (half and compiles())  # only our own kernel knows how
+    packed = half and model.positions not in BIASED and not dropping and not given.guided_alignment
     chosen: dict[str, Any] = {
         "epochs": None if bounded else 200,
         "batch_tokens": (25_000 if model.dim >= 512 else 8192) if gpu else 2048,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -9,7 +10,7 @@ from headway.data.batches import Batch
 from headway.data.pairs import Pair
 from headway.data.preparation import Prepared
 from headway.data.tokenizer import Tokenizer
-from headway.evaluation import score
+from headway.evaluation.yardstick import Yardstick
 from headway.models.catalog import Model
 from headway.objectives import LabelSmoothedLikelihood
 from headway.search import DecodingConfig
@@ -43,14 +44,17 @@ class Validator:
         sentences = [ids for pair in pairs for ids in translator.tokenize([pair.source], tags=pair.tags)]
         found = translator.search([translator.request(ids) for ids in sentences], check=check)
         outputs = [translator.detokenize(each[0].tokens) if each else "" for each in found]
-        card = score(outputs, [pair.target for pair in pairs])
-        scores |= {"bleu": card["BLEU"].value, "chrf": card["chrF"].value}
+        scores |= self._yardstick(outputs)
         samples = [
             line
             for pair, output in list(zip(pairs, outputs, strict=True))[: self.samples]
             for line in (f"  source     {pair.source}", f"  reference  {pair.target}", f"  output     {output}")
         ]
         return Validation(scores, samples)
+
+    @cached_property
+    def _yardstick(self) -> Yardstick:
+        return Yardstick([pair.target for pair in self.pairs[: self.translated]])
 
     def loss(self, model: Model, check: Callable[[], None]) -> float:
         """Nats a target token, over all validation pairs."""

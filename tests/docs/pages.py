@@ -6,9 +6,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
-    path for folder in (".", "docs", "docs/decisions", "docs/how-to") for path in (ROOT / folder).glob("*.md")
+    path
+    for folder in (".", "docs", "docs/decisions", "docs/how-to", "recipes")
+    for path in (ROOT / folder).glob("*.md")
 )
-RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
+RECIPES = sorted((ROOT / "recipes").glob("*/recipe.toml"))
 
 
 def name(path: Path) -> str:

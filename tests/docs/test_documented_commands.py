@@ -24,11 +24,11 @@ def parsed(words):
 
 def test_there_are_commands_to_check():
     assert len(SHOWN) > 20
-    assert {where for where, _ in SHOWN} >= {"README.md", "docs/training.md", "recipes/multi30k.toml"}
+    assert {where for where, _ in SHOWN} >= {"README.md", "docs/training.md", "recipes/multi30k-en-de/recipe.toml"}
     assert {words[0] for _, words in MENTIONED} == {"demo", "check", "init", "train", "translate", "evaluate",
                                                    "attention", "embed", "positions", "info", "plan", "distill",
                                                    "backtranslate", "run", "score", "prove", "export",
-                                                   "shortlist"}  # fmt: skip
+                                                   "shortlist", "bench"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("where", "words"), SHOWN, ids=str)
@@ -83,7 +83,7 @@ def test_every_setting_named_in_the_documentation_exists():
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=name)
 def test_every_recipe_validates(recipe):
-    assert validated(Recipe, read_toml(recipe), name(recipe)).data.source
+    assert validated(Recipe, read_toml(recipe), name(recipe)).data.training()
 
 
 def test_every_target_of_make_that_is_named_exists():

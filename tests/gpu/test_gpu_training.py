@@ -1,19 +1,28 @@
 import hashlib
+import importlib
 import json
 import os
 import signal
+from contextlib import nullcontext
 
 import pytest
 import torch
 
+import headway.data.feed
+import headway.nn.dropout
+import headway.nn.linear
+import headway.objectives.projection
+import headway.training.trainer
 from headway.assemble import _resumed, begin, train, trainer_of
 from headway.config import validated
 from headway.errors import Interrupted
 from headway.recipe import Recipe
+from headway.training.captured import CapturedUpdates
 from headway.training.memory import Probe, cells, largest_budget
 from headway.training.parallel import ALONE
 from headway.training.signals import Stopper
 
+short = pytest.importorskip("triton") and importlib.import_module("headway.nn.attention.short")
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
@@ -112,7 +121,7 @@ def test_when_memory_really_runs_out_the_batch_is_split_and_the_gradient_is_the_
         _, batches = made.feed.epoch(0, 0)
         batch = next(batches)
         made.model.train()
-        whole = float(made._gradient([batch], batch.units, 1))
+        whole = float(made.gradients([batch], batch.units, 1))
         expected = [weight.grad.clone() for weight in made.model.parameters()]
         peak, total = torch.cuda.max_memory_reserved(), torch.cuda.get_device_properties(0).total_memory
         made.optimiser.zero_grad()
@@ -120,10 +129,10 @@ def test_when_memory_really_runs_out_the_batch_is_split_and_the_gradient_is_the_
         least = torch.cuda.memory_reserved()
         torch.cuda.set_per_process_memory_fraction((least + 0.6 * (peak - least)) / total)
         try:
-            split = float(made._gradient([batch], batch.units, 1))
+            split = float(made.gradients([batch], batch.units, 1))
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
-    assert made.progress.cells == cells(batch)
+    assert made.gradients.limit == cells(batch)
     assert any("does not fit into memory" in line for line in screen.lines)
     assert split == pytest.approx(whole, rel=1e-5)
     for weight, gradient in zip(made.model.parameters(), expected, strict=True):
@@ -136,7 +145,7 @@ def test_the_largest_budget_fits_and_one_half_larger_does_not(recipe, tmp_path):
     torch.cuda.empty_cache()
     limit = torch.cuda.memory_reserved() + (2 << 30)
     torch.cuda.set_per_process_memory_fraction(limit / total)
-    probe = Probe(made.forward, made.optimiser, made.arithmetic, GPU, longest=50, packed=False)
+    probe = Probe(made.gradients.forward, made.optimiser, made.arithmetic, GPU, longest=50, packed=False)
     try:
         with made.journal:
             found = largest_budget(probe, smallest=50, most=1 << 22, room=int(0.9 * limit))
@@ -152,3 +161,100 @@ def test_auto_trains_on_a_gpu(recipe, tmp_path):
     train(recipe(batch_tokens="auto", steps=6), tmp_path / "run", device=GPU, screen=screen)
     assert any(line.startswith("batch_tokens auto: ") for line in screen.lines)
     assert not any("does not fit" in line for line in screen.lines)
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Close the doors to our own kernels and to captured updates: what is left is torch's."""
+
+    def close():
+        for module in (headway.nn.dropout, headway.nn.linear):
+            monkeypatch.setattr(module, "element_kernels", lambda: None)
+        monkeypatch.setattr(headway.training.trainer, "lowered", lambda *_: nullcontext())
+        monkeypatch.setattr(short, "serves", lambda *_: False)
+        monkeypatch.setattr(headway.objectives.projection, "_kernel_serves", lambda _: False)
+        monkeypatch.setattr(CapturedUpdates, "serves", lambda *_: False)
+
+    return close
+
+
+@pytest.mark.parametrize("model", [{}, {"norm": "pre"}, {"feedforward": "gated", "positions": "rotary"}], ids=str)
+def test_captured_updates_do_what_the_plain_path_does(recipe, tmp_path, plain, model, monkeypatch):
+    settings = recipe(model={"dropout": 0.0, **model}, steps=40, validate_every=40)
+    fast, slow, taken = Screen(), Screen(), []
+    replay = CapturedUpdates.__call__
+    monkeypatch.setattr(CapturedUpdates, "__call__", lambda *given: taken.append(replay(*given)) or taken[-1])
+    train(settings, tmp_path / "fast", device=GPU, screen=fast)
+    assert taken == [True] * 40
+    plain()
+    train(settings, tmp_path / "slow", device=GPU, screen=slow)
+    assert len(taken) == 40
+    assert fast.losses[0] == pytest.approx(slow.losses[0], rel=1e-3)
+    assert fast.losses == pytest.approx(slow.losses, rel=0.03)
+    assert fast.losses[-1] < 0.8 * fast.losses[0]
+
+
+@pytest.mark.slow
+def test_the_loss_curve_of_a_thousand_updates_is_that_of_the_plain_path(recipe, tmp_path, plain):
+    settings = recipe(model={"dropout": 0.1}, steps=1000, validate_every=1000)
+    fast, slow = Screen(), Screen()
+    train(settings, tmp_path / "fast", device=GPU, screen=fast)
+    plain()
+    train(settings, tmp_path / "slow", device=GPU, screen=slow)
+    for start in range(0, 1000, 100):
+        part = slice(start, start + 100)
+        assert sum(fast.losses[part]) == pytest.approx(sum(slow.losses[part]), rel=0.05)
+
+
+def test_a_captured_run_resumes_to_the_last_bit_without_being_asked(recipe, tmp_path, monkeypatch):
+    shape = {"attention_dropout": 0.1, "activation_dropout": 0.1}
+    settings = recipe(layout="packed", ema=0.9, model=shape, log_every=50, validate_every=12)
+    train(settings, tmp_path / "whole", device=GPU, screen=Screen())
+    batches, made = headway.data.feed.batches, []
+
+    def interrupting(*given, **options):
+        for batch in batches(*given, **options):
+            made.append(batch)
+            if len(made) == 7:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield batch
+
+    monkeypatch.setattr(headway.data.feed, "batches", interrupting)
+    with pytest.raises(Interrupted):
+        train(settings, tmp_path / "broken", device=GPU, screen=Screen())
+    monkeypatch.setattr(headway.data.feed, "batches", batches)
+    train(settings, tmp_path / "broken", device=GPU, screen=Screen(), resume=True)
+    assert digests(tmp_path / "broken", 12) == digests(tmp_path / "whole", 12)
+
+
+def test_a_captured_update_that_is_not_finite_moves_nothing(recipe, tmp_path):
+    screen = Screen()
+    made = opened(recipe(), tmp_path / "run", screen)
+    with made.journal:
+        _, batches = made.feed.epoch(0, 0)
+        group = [next(batches)]
+        made.update(group)
+        assert made.captured is not None
+        before = {name: weight.clone() for name, weight in made.model.named_parameters()}
+        made.model.output.bias.data[7] = torch.nan
+        made.update(group)
+        made.model.output.bias.data[7] = before["output.bias"][7]
+        assert any("not finite" in line for line in screen.lines)
+        assert all(torch.equal(weight, before[name]) for name, weight in made.model.named_parameters())
+        made.update(group)
+        assert not all(torch.equal(weight, before[name]) for name, weight in made.model.named_parameters())
+
+
+def test_where_memory_runs_out_while_capturing_updates_are_taken_one_by_one(recipe, tmp_path, monkeypatch):
+    refused = []
+
+    def refuse(*_):
+        refused.append(True)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(CapturedUpdates, "_captured", refuse)
+    screen = Screen()
+    train(recipe(steps=30, validate_every=30), tmp_path / "run", device=GPU, screen=screen)
+    assert screen.losses[-1] < screen.losses[0]
+    assert len(refused) == 1
+    assert sum("too little memory to capture" in line for line in screen.lines) == 1

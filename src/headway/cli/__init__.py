@@ -13,6 +13,7 @@ import headway
 from headway.cli import (
     attention,
     backtranslate,
+    bench,
     check,
     demo,
     distill,
@@ -40,7 +41,7 @@ app = App(
 )
 COMMANDS = (
     demo, check, init, plan, train, distill, backtranslate, translate, run, evaluate, attention, positions, embed,
-    info, shortlist, score, prove, export,
+    info, shortlist, score, prove, export, bench,
 )  # fmt: skip
 for module in COMMANDS:
     app.command(module.command, name=module.__name__.rpartition(".")[2])

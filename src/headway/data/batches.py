@@ -22,6 +22,8 @@ from headway.data.tokenizer import Tokenizer
 from headway.data.word_dropout import WordDropout
 from headway.sequences import Sequences
 
+UNCOUNTED = -1
+"""The label of a cell that fills a batch up and does not count."""
 _RELEASED_EVERY = 256  # batches after which the pages of the plan are given back
 
 

@@ -32,6 +32,7 @@ SIDES: tuple[Side, Side] = ("source", "target")
 
 _CHUNK = 4096
 _NEAR = 512  # pairs between two that are still read in one go
+_HELD = 64 * 2**20  # bytes of ids up to which a corpus is kept in memory: a batch then costs a tenth
 _MANIFEST = "store.json"
 _KINDS: dict[str, np.dtype[Any]] = {"lengths": np.dtype("<i4"), "offsets": np.dtype("<i8")}
 
@@ -43,6 +44,7 @@ class TokenStore:
         self.folder = folder
         self.manifest = manifest
         self._descriptors: dict[str, int] = {}
+        self._wholes: dict[Side, tuple[NDArray[Any], NDArray[np.int64]]] = {}
         self.dropped: int = manifest["dropped"]
         """Pairs left out because one side was longer than the limit."""
         self.corpora: tuple[int, ...] = tuple(manifest.get("corpora", (manifest["pairs"],)))
@@ -72,12 +74,16 @@ class TokenStore:
     def gather(self, side: Side, pairs: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The ids of several sentences one after the other, and how many each has.
 
-        Sentences that are near on disk are read in one go; by plain reads, because a mapped page counts as memory of
-        the process, and the system may map megabytes around it.
+        A small corpus is kept in memory. Of others, sentences that are near on disk are read in one go; by plain reads,
+        because a mapped page counts as memory of the process, and the system may map megabytes around it.
         """
+        if len(pairs) and not 0 <= pairs.min() <= pairs.max() < len(self):
+            raise IndexError(f"pairs {pairs.min()} to {pairs.max()} of {len(self)}")
+        if self._small:
+            tokens, offsets = self._whole(side)
+            begun, counts = offsets[pairs], offsets[pairs + 1] - offsets[pairs]
+            return tokens[ranges(begun, counts)].astype(np.int64), counts
         ordered = np.sort(pairs)
-        if len(ordered) and not 0 <= ordered[0] <= ordered[-1] < len(self):
-            raise IndexError(f"pairs {ordered[0]} to {ordered[-1]} of {len(self)}")
         content, begins, lengths, total = [], [], [], 0
         for near in np.split(ordered, np.flatnonzero(np.diff(ordered) > _NEAR) + 1) if len(ordered) else ():
             first = int(near[0])
@@ -96,6 +102,17 @@ class TokenStore:
         for name, entry in self.manifest["files"].items():
             if sha256(self.folder / name) != entry["sha256"]:
                 raise FolderError(f"{self.folder / name}: damaged, its content has changed; delete {self.folder}")
+
+    @cached_property
+    def _small(self) -> bool:
+        return sum((self.folder / f"{side}.tokens").stat().st_size for side in SIDES) <= _HELD
+
+    def _whole(self, side: Side) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """All ids of a side and where each sentence begins, read once."""
+        if side not in self._wholes:
+            offsets = self._read(side, "offsets", 0, len(self) + 1)
+            self._wholes[side] = self._read(side, "tokens", 0, int(offsets[-1])), offsets
+        return self._wholes[side]
 
     def _sentence(self, side: Side, index: int) -> NDArray[np.int64]:
         return self.gather(side, np.array([index]))[0]

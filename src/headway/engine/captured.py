@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from importlib.util import find_spec
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,6 +19,7 @@ from headway.errors import HeadwayError
 from headway.models.catalog import Model
 from headway.models.transformer import DecoderState
 from headway.nn.attention import FixedLineage, FixedPast, Visible
+from headway.nn.compiling import compiles
 from headway.nn.embedding import unbiased
 from headway.search import DecodingConfig, Hypothesis, Request, Scoring, Symbols
 from headway.search.beam import Beam
@@ -93,7 +93,7 @@ class Captured:
         self.barred = torch.zeros(len(model.output.weight), device=device).index_fill_(0, self.forbidden, -torch.inf)
         self.penalties: Tensor | None = None
         """The divisors of scores by length, where kernels of our own choose the tokens."""
-        if self.captures and find_spec("triton") is not None and room.beam <= 16:
+        if self.captures and compiles() and room.beam <= 16:
             lengths = torch.arange(room.target + 3, dtype=torch.float64, device=device)
             self.penalties = ((5.0 + lengths) / 6.0) ** room.scoring.length_penalty
         self.seen = torch.zeros(*rows, min(room.beam + 1, len(model.output.weight)), device=device)

@@ -259,8 +259,11 @@ def measure(trainer: Trainer, plan: Plan, costs: NDArray[np.float64], valid: int
     update, updates = measure_updates(trainer, plan, costs, report)
     loss, translating = measure_validation(trainer, valid)
     _, stream = _feed(trainer, plan, [int(np.argmax(costs))] * 2).epoch(0, 0)
+    dearest = next(stream)
     with kept_tensors(trainer.model) as kept:
-        trainer.update([next(stream)])
+        trainer.model.train()
+        trainer.gradients([dearest], dearest.units, trainer.progress.step + 1)  # a replayed graph would show nothing
+    trainer.optimiser.zero_grad()
     saving, checkpoint = measure_saving(trainer, next(stream))
     peak, _ = memory(trainer.device)
     return Measured(update, updates, peak, kept.bytes, loss, translating, saving, checkpoint)

@@ -20,7 +20,7 @@ from headway.nn.attention import (
     Visible,
 )
 from headway.nn.dropout import Dropout
-from headway.nn.embedding import Embedding, Projection
+from headway.nn.embedding import Embedding, Projection, embedded
 from headway.nn.feedforward import FeedForwardKind
 from headway.nn.layers import LayerShape
 from headway.nn.lean import LeanDecoder
@@ -70,7 +70,7 @@ class TransformerConfig(Settings):
     dropout: float = Field(0.1, ge=0.0, lt=1.0)
     """Share of embedding and sub-layer outputs set to zero in training."""
     attention_dropout: float = Field(0.0, ge=0.0, lt=1.0)
-    """Share of attention weights set to zero in training; above 0 the fastest GPU kernels do not serve."""
+    """Share of attention weights set to zero in training."""
     activation_dropout: float = Field(0.0, ge=0.0, lt=1.0)
     """Share of feed-forward activations set to zero in training."""
 
@@ -270,4 +270,5 @@ class Transformer(nn.Module):
     def _embed(
         self, embedding: Embedding, tokens: Int[Tensor, "*batch time"], positions: Int[Tensor, "*batch time"]
     ) -> Float[Tensor, "*batch time dim"]:
-        return self.dropout(self.positions.embed(embedding(tokens), positions))
+        wide = self.config.norm == "pre"  # what is added to from layer to layer is rounded but once
+        return embedded(embedding, self.positions, self.dropout, tokens, positions, wide=wide)

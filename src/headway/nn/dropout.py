@@ -1,10 +1,14 @@
-"""Dropout (Srivastava et al. 2014) whose masks cost little on a CPU.
+"""Dropout (Srivastava et al. 2014) whose masks cost little on a CPU, and nothing to remember on a GPU.
 
-Torch draws one random number an element there, on one core; this takes one draw for four elements, sixteen bits each.
-The draws come from torch's own generator, so `torch.manual_seed` and a restored generator state repeat every mask.
+Torch draws one random number an element on a CPU, on one core; this takes one draw for four elements, sixteen bits
+each. On a GPU, `elements.py` draws from a seed as it goes. All draws and seeds come from torch's own generator, so
+`torch.manual_seed` and a restored generator state repeat every mask.
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,7 +16,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from headway.nn.compiling import compiles
+
 _STEPS = 1 << 16  # probabilities are multiples of 1 / _STEPS
+_WIDEST = 8192  # features of a row that a kernel can hold
+_KERNEL_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class Dropout(nn.Module):
@@ -41,6 +49,8 @@ class Dropout(nn.Module):
 
 def dropout(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:
     """Set each element to zero with this probability and scale the others by its complement."""
+    if probability > 0.0 and fused_here(x, probability, training):
+        return element_kernels().dropped(x, probability)
     if _masked_here(x, probability, training):
         return _Dropout.apply(x, probability)  # type: ignore[no-untyped-call]  # as torch left it
     return F.dropout(x, probability, training)
@@ -50,6 +60,8 @@ def add_dropped(
     x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], probability: float, training: bool
 ) -> Float[Tensor, "*shape"]:
     """`x + dropout(y)` in one pass."""
+    if fused_here(x, probability, training):
+        return element_kernels().added(x, y, probability)
     if _masked_here(y, probability, training):
         return _AddDropped.apply(x, y, probability)  # type: ignore[no-untyped-call]  # as torch left it
     return x + F.dropout(y, probability, training)
@@ -57,6 +69,8 @@ def add_dropped(
 
 def rectify_dropped(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Float[Tensor, "*shape"]:
     """`dropout(relu(x))`, remembering the result and no mask: a zero has no gradient, whichever of the two made it."""
+    if probability > 0.0 and fused_here(x, probability, training):
+        return element_kernels().rectified(x, probability)
     if _masked_here(x, probability, training):
         return _RectifyDropped.apply(x, probability)  # type: ignore[no-untyped-call]  # as torch left it
     return F.dropout(F.relu(x), probability, training)
@@ -88,6 +102,40 @@ def _levels(probability: float) -> tuple[int, float]:
     """The highest of the 65,536 draws that drops an element, and what the others are multiplied by."""
     dropped = min(round(probability * _STEPS), _STEPS - 1)
     return dropped - _STEPS // 2 - 1, _STEPS / (_STEPS - dropped)
+
+
+def fused_here(x: Float[Tensor, "*shape"], probability: float, training: bool) -> bool:
+    """Whether this is a step of training on a GPU that our kernels serve."""
+    if not (training and x.is_cuda and probability < 1.0 and torch.is_grad_enabled()):
+        return False
+    return x.dtype in _KERNEL_DTYPES and not torch.compiler.is_compiling() and element_kernels() is not None
+
+
+def rows_fused_here(x: Float[Tensor, "*shape"], probability: float, training: bool) -> bool:
+    """The same for kernels that hold whole rows."""
+    return x.shape[-1] <= _WIDEST and fused_here(x, probability, training)
+
+
+@cache
+def element_kernels() -> Any:
+    """The module of our kernels for a GPU, or None where they cannot be compiled."""
+    if not compiles():
+        return None
+    from headway.nn import elements
+
+    return elements
+
+
+@contextmanager
+def seeds_ahead(device: torch.device) -> Iterator[None]:
+    """While inside, our kernels on this device have their seeds drawn many at once."""
+    if device.type != "cuda" or element_kernels() is None:
+        yield
+        return
+    from headway.nn.chance import ahead
+
+    with ahead(device):
+        yield
 
 
 def _masked_here(x: Tensor, probability: float, training: bool) -> bool:

@@ -7,6 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headway.nn.dropout import Dropout, rows_fused_here
+from headway.nn.positions import Positions, SinusoidalPositions
+
 
 class Embedding(nn.Module):
     """A vector a token, multiplied by √dim so that it stands up to the positions added to it."""
@@ -20,6 +23,31 @@ class Embedding(nn.Module):
     def forward(self, tokens: Int[Tensor, "*batch time"]) -> Float[Tensor, "*batch time dim"]:
         """Look the tokens up."""
         return F.embedding(tokens, self.weight) * self.scale
+
+
+def embedded(
+    embedding: Embedding,
+    order: Positions,
+    dropout: Dropout,
+    tokens: Int[Tensor, "*batch time"],
+    positions: Int[Tensor, "*batch time"],
+    *,
+    wide: bool,
+) -> Float[Tensor, "*batch time dim"]:
+    """What a stack of layers begins with: the tokens looked up, marked with their positions, and some of it dropped.
+
+    In training on a GPU it has the precision of autocast, or with `wide` that of the embedding.
+    """
+    weight, probability = embedding.weight, dropout.probability
+    fixed = type(order) in (Positions, SinusoidalPositions)
+    if not (fixed and rows_fused_here(weight, probability, dropout.training)):
+        return dropout(order.embed(embedding(tokens), positions))
+    from headway.nn.looking import looked_up
+
+    half = torch.is_autocast_enabled("cuda") and not wide
+    dtype = torch.get_autocast_dtype("cuda") if half else weight.dtype
+    table = order.table if isinstance(order, SinusoidalPositions) else None
+    return looked_up(tokens, weight, table, positions, embedding.scale, probability, dtype)
 
 
 class Projection(nn.Module):

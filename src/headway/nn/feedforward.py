@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from headway.nn.attention import Visible
 from headway.nn.dropout import Dropout
+from headway.nn.linear import Linear
 
 FeedForwardKind = Literal["relu", "gelu", "gated", "convolutional"]
 
@@ -19,22 +20,24 @@ class FeedForward(nn.Module):
     def __init__(self, dim: int, hidden: int, *, kind: FeedForwardKind = "relu", dropout: float = 0.0) -> None:
         super().__init__()
         self.kind = kind
-        self.inner = nn.Linear(dim, 2 * hidden if kind == "gated" else hidden)
-        self.outer = nn.Linear(hidden, dim)
+        self.inner = Linear(dim, 2 * hidden if kind == "gated" else hidden)
+        self.outer = Linear(hidden, dim)
         self.dropout = Dropout(dropout)
         initialise(self.inner, self.outer)
 
     def forward(self, x: Float[Tensor, "*batch time dim"], visible: Visible) -> Float[Tensor, "*batch time dim"]:
         """Map every position on its own."""
         del visible
-        return self.outer(self._activate(self.inner(x)))
+        return self.outer(self._hidden(x))
 
-    def _activate(self, x: Float[Tensor, "*batch time hidden"]) -> Tensor:
+    def _hidden(self, x: Float[Tensor, "*batch time dim"]) -> Float[Tensor, "*batch time hidden"]:
         if self.kind == "relu":
-            return self.dropout.rectify(x) if torch.is_grad_enabled() else x.relu_()
+            if not torch.is_grad_enabled():
+                return self.inner(x).relu_()
+            return self.inner.rectified(x, self.dropout.probability if self.training else 0.0)
         if self.kind == "gelu":
-            return self.dropout(F.gelu(x))
-        value, gate = x.chunk(2, -1)  # gated: SwiGLU (Shazeer 2020)
+            return self.dropout(F.gelu(self.inner(x)))
+        value, gate = self.inner(x).chunk(2, -1)  # gated: SwiGLU (Shazeer 2020)
         return self.dropout(value * F.silu(gate))
 
 
@@ -44,7 +47,7 @@ class ConvolutionalFeedForward(nn.Module):
     def __init__(self, dim: int, hidden: int, *, reach: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         self.inner = nn.Conv1d(dim, hidden, 2 * reach + 1, padding=reach)
-        self.outer = nn.Linear(hidden, dim)
+        self.outer = Linear(hidden, dim)
         self.dropout = Dropout(dropout)
         initialise(self.inner, self.outer)
 

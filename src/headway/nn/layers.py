@@ -65,8 +65,8 @@ class EncoderLayer(nn.Module):
     ) -> tuple[Float[Tensor, "*batch time dim"], Float[Tensor, "sentences heads query key"] | None]:
         """The next states, and the attention weights if asked for."""
         attended, _ = self.attention(self.attention_residual.enter(x), visible, positions, need_weights=need_weights)
-        x = self.attention_residual.leave(x, attended.output)
-        y = self.feedforward(self.feedforward_residual.enter(x), visible)
+        x, seen = self.attention_residual.leave_twice(x, attended.output)
+        y = self.feedforward(self.feedforward_residual.enter(seen), visible)
         return self.feedforward_residual.leave(x, y), attended.weights
 
 
@@ -107,8 +107,8 @@ class DecoderLayer(nn.Module):
         own, past = self.attention(
             self.attention_residual.enter(x), visible[0], positions, past, need_weights=need_weights
         )
-        x = self.attention_residual.leave(x, own.output)
-        across = self.cross.cross(self.cross_residual.enter(x), memory, visible[1], need_weights=need_weights)
-        x = self.cross_residual.leave(x, across.output)
-        y = self.feedforward(self.feedforward_residual.enter(x), visible[0])
+        x, seen = self.attention_residual.leave_twice(x, own.output)
+        across = self.cross.cross(self.cross_residual.enter(seen), memory, visible[1], need_weights=need_weights)
+        x, seen = self.cross_residual.leave_twice(x, across.output)
+        y = self.feedforward(self.feedforward_residual.enter(seen), visible[0])
         return DecoderLayerOutput(self.feedforward_residual.leave(x, y), past, own.weights, across.weights)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from headway.nn.attention import KeyValues, Past, Visible
 from headway.nn.layers import DecoderLayer, EncoderLayer, LayerShape
+from headway.nn.residual import Norm
 
 Weights = tuple[Tensor, ...]
 """One `[sentences, heads, query, key]` a layer; empty when they were not asked for."""
@@ -14,7 +15,7 @@ Weights = tuple[Tensor, ...]
 
 def final_norm(shape: LayerShape) -> nn.Module:
     """A pre-norm stack needs one more norm at its end; a post-norm stack ends in one."""
-    return nn.LayerNorm(shape.dim) if shape.norm == "pre" else nn.Identity()
+    return Norm(shape.dim) if shape.norm == "pre" else nn.Identity()
 
 
 class Encoder(nn.Module):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -31,9 +32,19 @@ class LabelSmoothedLikelihood:
 def counted(
     states: Float[Tensor, "*batch time dim"], batch: Batch
 ) -> tuple[Float[Tensor, "tokens dim"], Int[Tensor, " tokens"]]:
-    """The states and labels of a batch without its padding cells."""
+    """The states and labels of a batch without its padding cells, or with labels of -1 there, which do not count.
+
+    The latter where work is recorded to be done again with other tokens: the number of cells must then stay the same.
+    """
     states, labels = states.flatten(0, -2), batch.labels.flatten()
     if batch.target.full:
         return states, labels
-    cells = batch.target.present.flatten().nonzero()[:, 0]
+    present = batch.target.present.flatten()
+    if _recorded(states):
+        return states, labels.masked_fill(~present, -1)
+    cells = present.nonzero()[:, 0]
     return states.index_select(0, cells), labels.index_select(0, cells)
+
+
+def _recorded(states: Tensor) -> bool:
+    return states.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -22,8 +22,11 @@ class Optimiser:
     """
 
     def __init__(self, model: nn.Module, kind: OptimiserKind, betas: tuple[float, float], decay: float = 0.0) -> None:
-        adam: dict[str, Any] = {"lr": 0.0, "betas": betas, "eps": EPSILON, "fused": True}
         learning = [weight for weight in model.parameters() if weight.requires_grad]
+        self.weights = learning
+        adam: dict[str, Any] = {"lr": 0.0, "betas": betas, "eps": EPSILON, "fused": True}
+        if learning[0].is_cuda and not hasattr(learning[0], "full_tensor"):  # where steps may be captured
+            adam |= {"lr": torch.zeros((), device=learning[0].device), "capturable": True}
         inner = matrices(model)
         if kind == "adam":
             self.parts: list[torch.optim.Optimizer] = [torch.optim.Adam(learning, **adam)]
@@ -40,9 +43,21 @@ class Optimiser:
 
     def step(self, rate: float) -> None:
         """Move the weights along their gradients."""
-        for part in self.parts:
-            for group in part.param_groups:
+        self.set_rate(rate)
+        self.move()
+
+    def set_rate(self, rate: float) -> None:
+        """Choose the learning rate of the updates to come, also of captured ones."""
+        for group in (group for part in self.parts for group in part.param_groups):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
                 group["lr"] = rate
+
+    def move(self, *, divisor: Tensor | None = None, skipped: Tensor | None = None) -> None:
+        """Move the weights at the chosen rate; Adam divides the gradients and, where `skipped` is 1, does nothing."""
+        for part in self.parts:
+            part.grad_scale, part.found_inf = divisor, skipped  # type: ignore[attr-defined]  # as torch's own scaler does
             part.step()
 
     def zero_grad(self) -> None:

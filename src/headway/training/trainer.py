@@ -1,4 +1,4 @@
-"""The training loop: `Trainer.fit` to `Trainer.update` to `backward()`."""
+"""The training loop: `Trainer.fit` begins updates and hears later what became of them."""
 
 import itertools
 import math
@@ -6,21 +6,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headway.data.batches import Batch
 from headway.errors import HeadwayError, Interrupted
 from headway.models.catalog import Model
+from headway.nn.dropout import seeds_ahead
+from headway.nn.linear import lowered
 from headway.objectives import Loss, Objective
 from headway.training.average import MovingAverage
 from headway.training.background import Background
+from headway.training.captured import CapturedUpdates, Outcome
 from headway.training.checkpoint import Checkpoints, Snapshot, load_parameters
 from headway.training.config import TrainingConfig, seconds
+from headway.training.gradients import Gradients
 from headway.training.journal import Journal
-from headway.training.memory import cells, out_of_memory, parts
 from headway.training.optimiser import Optimiser
 from headway.training.pace import Pace
 from headway.training.parallel import Parallel, number, whole
@@ -56,13 +59,18 @@ class Feed(Protocol):
 class Pass(nn.Module):
     """A model and its objective as one module: what is done with every batch, so that all of it can be distributed."""
 
-    def __init__(self, model: Model, objective: Objective) -> None:
+    def __init__(self, model: Model, objective: Objective, *, divided: bool = False) -> None:
         super().__init__()
         self.model, self.objective = model, objective
+        self.divided = divided
+        """Each process holds a part of every weight."""
 
     def forward(self, batch: Batch, step: int) -> Loss:
         """The loss of a batch at this step."""
-        return self.objective(self.model, batch, step)
+        if self.divided or not torch.is_autocast_enabled("cuda"):
+            return self.objective(self.model, batch, step)
+        with lowered(self.model, torch.get_autocast_dtype("cuda")), seeds_ahead(batch.labels.device):
+            return self.objective(self.model, batch, step)
 
 
 @dataclass(frozen=True)
@@ -90,14 +98,26 @@ class Update:
     """To the end if `steps` is known, else to the next validation."""
 
 
+class _Begun(NamedTuple):
+    """An update under way."""
+
+    step: int
+    epoch: int
+    units: int
+    rate: float
+    outcome: Outcome | None = None
+    """Known at once where the host took the update."""
+
+
 @dataclass
 class Trainer:
     """Everything one run needs, wired; `fit` may be called after a kill and goes on from the latest checkpoint."""
 
     config: TrainingConfig
     model: Model
-    forward: nn.Module
-    """The `Pass` of the model, distributed over the processes."""
+    gradients: Gradients
+    captured: CapturedUpdates | None
+    """What takes whole updates by replaying graphs, where the device and the settings allow it."""
     judged: Model | None
     """A whole copy that is validated in place of the model: where a moving average is kept or the model is divided."""
     optimiser: Optimiser
@@ -121,8 +141,8 @@ class Trainer:
     """Seconds the last validation took, checkpoint included."""
     _validations: int = field(default=VALIDATIONS, init=False)
     _background: Background = field(default_factory=Background, init=False)
-    _committed: bool = field(default=False, init=False)
-    """The other processes count on this one to finish the pass it is in."""
+    _begun: list["_Begun"] = field(default_factory=list, init=False)
+    """Updates whose outcome has not been told yet."""
 
     def fit(self) -> str:
         """Train until done and say why it is; a signal saves at the current step and raises `Interrupted`."""
@@ -153,13 +173,21 @@ class Trainer:
             elif over:
                 return over
             else:
-                group = stream.take(self.progress, self.config.accumulate)
-                self._log(self.update(group))
+                self._begin(stream.take(self.progress, self.config.accumulate))
                 self._advance(stream.length)
+                if self._settling_due():
+                    self._settle()
                 if self.progress.step % REPLANNED == 0:
                     self._plan()
                 if self._saving_due():
                     self._save()
+
+    def _settling_due(self) -> bool:
+        """Updates taken by the host are known at once; the outcome of captured ones is asked for now and then."""
+        step = self.progress.step
+        planned = self.config.time is not None and step % REPLANNED == 0
+        asked = step == 1 or planned or step % self.config.log_every == 0 or self._validation_due(bool(self._over()))
+        return self.captured is None or self.captured.failed or self.captured.full or asked
 
     def check(self) -> None:
         """Raise `Interrupted` in all processes if one of them was asked to stop."""
@@ -176,68 +204,64 @@ class Trainer:
 
     def update(self, batches: Sequence[Batch]) -> Update:
         """Take one optimiser step on the union of all processes' `batches`, every target token weighing the same."""
+        self._settle()
+        self._begin(batches)
+        (update,) = self._settled()
+        return update
+
+    def _begin(self, batches: Sequence[Batch]) -> None:
+        """Begin the next update; a captured one is under way when this returns."""
         step, units = self.progress.step + 1, self._agree(sum(batch.units for batch in batches))
-        rate = self._rate(step)
+        begun = _Begun(step, self.progress.epoch, units, self._rate(step))
         self.model.train()
-        surprise = self.parallel.total(self._gradient(batches, units, step))
-        norm = number(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf))
-        self._step(rate, norm, step)
-        self._pace.tick(units)
-        steps = self.progress.steps
-        return Update(
-            step,
-            steps,
-            self.progress.epoch,
-            float(surprise) / units,
-            rate,
-            norm,
-            self._pace.tokens_per_second,
-            self._pace.seconds_for(self._until(step)),
-        )
+        if self._replayed(batches, begun):
+            self._begun.append(begun)
+            finite = True  # or nothing was moved
+        else:
+            self._settle()
+            surprise = self.parallel.total(self.gradients(batches, units, step))
+            self.progress = replace(self.progress, cells=self.gradients.limit)
+            norm = number(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip or math.inf))
+            finite = math.isfinite(norm)
+            if finite:
+                self.optimiser.step(begun.rate)
+            self._begun.append(begun._replace(outcome=Outcome(float(surprise), norm)))
+        if self.average is not None and finite:
+            self.average.update(step)
 
-    def _gradient(self, batches: Sequence[Batch], units: int, step: int) -> Tensor:
-        """Leave the gradient of the mean loss with the weights, and return the surprise of this process's batches.
+    def _replayed(self, batches: Sequence[Batch], begun: _Begun) -> bool:
+        """Begin an update by replaying a graph, where there can be one."""
+        if self.captured is None or not self.captured.serves(batches):
+            return False
+        if self.captured(batches[0], begun.rate):
+            return True
+        self.journal.say(f"step {begun.step}: too little memory to capture updates; they are taken one by one")
+        return False
 
-        Where memory runs out, the batch that was too large is split and all of it done again: the same gradient.
-        """
-        while True:
-            passes = [part for batch in batches for part in parts(batch, self.progress.cells)]
-            surprise = torch.zeros((), device=self.device)
-            self.optimiser.zero_grad()
-            for index, batch in enumerate(passes, start=1):
-                try:
-                    surprise += self._passed(batch, units, step, last=index == len(passes))
-                except RuntimeError as error:
-                    if not out_of_memory(error):
-                        raise
-                    break
-            else:
-                return surprise
-            self._make_room(batch, step)
+    def _settle(self) -> None:
+        """Tell what became of the updates begun."""
+        for update in self._settled():
+            self._log(update)
 
-    def _passed(self, batch: Batch, units: int, step: int, *, last: bool) -> Tensor:
-        """One forward and backward pass; a batch of no units takes part but weighs nothing."""
-        several, sharded = self.parallel.world > 1, self.parallel.sharded
-        self._committed = several and sharded
-        with self.parallel.apart(self.forward, last=last):
-            with self.arithmetic():
-                loss = self.forward(batch.to(self.device), step)
-            self._committed = several and (sharded or last)
-            # Processes average their gradients; we divide by the count of them all.
-            (loss.total / (units / self.parallel.world) if batch.units else loss.total * 0.0).backward()
-        return loss.surprise if batch.units else loss.surprise * 0.0
-
-    def _make_room(self, batch: Batch, step: int) -> None:
-        """From now on split batches as large as this one, or give up where that does not help."""
-        told = f"step {step}: a batch of {cells(batch)} cells does not fit into memory"
-        if batch.pairs == 1:
-            raise HeadwayError(f"{told} and is one pair; lower model.longest or the size of the model")
-        if self._committed:
-            raise HeadwayError(f"{told}; halve training.batch_tokens and double accumulate")
-        self.progress = replace(self.progress, cells=cells(batch))
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-        self.journal.say(f"{told}; such batches are split from here on, the gradient stays the same")
+    def _settled(self) -> Iterator[Update]:
+        """What became of the updates begun, oldest first; the ones that were skipped are counted."""
+        begun, self._begun = self._begun, []
+        captured = iter(self.captured.settle() if self.captured is not None else [])
+        outcomes = [each.outcome or next(captured) for each in begun]
+        if begun:
+            self._pace.tick(sum(each.units for each in begun), len(begun))
+        for each, outcome in zip(begun, outcomes, strict=True):
+            self._judge_gradient(each.step, outcome.norm)
+            yield Update(
+                each.step,
+                self.progress.steps,
+                each.epoch,
+                outcome.surprise / each.units,
+                each.rate,
+                outcome.norm,
+                self._pace.tokens_per_second,
+                self._pace.seconds_for(self._until(each.step)),
+            )
 
     def _until(self, step: int) -> int | None:
         """Updates to the end or, where that is not known, to the next validation."""
@@ -248,13 +272,11 @@ class Trainer:
 
     def arithmetic(self) -> AbstractContextManager[object]:
         """Where matrix products are computed in the configured precision."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
+        return self.gradients.arithmetic()
 
-    def _step(self, rate: float, norm: float, step: int) -> None:
+    def _judge_gradient(self, step: int, norm: float) -> None:
+        """Count updates that were skipped because their gradient was not finite, and give up after many in a row."""
         if math.isfinite(norm):
-            self.optimiser.step(rate)
-            if self.average is not None:
-                self.average.update(step)
             self.progress = replace(self.progress, skipped=0)
             return
         self.progress = replace(self.progress, skipped=self.progress.skipped + 1)
@@ -364,6 +386,7 @@ class Trainer:
 
     def _save(self) -> None:
         """Copy the state and write it beside the training that goes on."""
+        self._settle()
         self._saved = self._elapsed()
         snapshot = Snapshot.take(self.model, self.optimiser, self.progress, self.average, self.parallel)
         if not self.parallel.first:

@@ -54,9 +54,10 @@ def test_a_pair_that_is_not_there_is_an_index_error(bpe, folder):
             store.source(index)
 
 
-@pytest.mark.parametrize("near", [0, 3, 512])
+@pytest.mark.parametrize(("held", "near"), [(1 << 20, 512), (-1, 0), (-1, 3), (-1, 512)])
 @pytest.mark.parametrize("pairs", [[], [7], [7, 7, 3], [49, 0, 20, 21, 19, 48, 3], list(range(50))])
-def test_many_sentences_come_in_the_order_asked_for(bpe, folder, monkeypatch, near, pairs):
+def test_many_sentences_come_in_the_order_asked_for(bpe, folder, monkeypatch, held, near, pairs):
+    monkeypatch.setattr(module, "_HELD", held)
     monkeypatch.setattr(module, "_NEAR", near)
     store = build_store(folder, PAIRS, bpe, bpe, key=KEY)
     tokens, lengths = store.gather("source", np.array(pairs, dtype=np.int64))

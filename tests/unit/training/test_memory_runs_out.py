@@ -42,11 +42,17 @@ def test_a_batch_that_does_not_fit_is_split_and_the_gradient_is_the_same(trainer
     group = [next(batches), next(batches)]
     made.model.eval()  # dropout off
     units = sum(batch.units for batch in group)
-    whole = made._gradient(group, units, 1)
+    whole = made.gradients(group, units, 1)
     expected = [weight.grad.clone() for weight in made.model.parameters()]
-    made.forward.objective = Small(made.forward.objective, room=max(map(cells, group)) // 3, where=where)
-    split = made._gradient(group, units, 1)
-    assert min(made.forward.objective.met) < made.forward.objective.room <= max(made.forward.objective.met)
+    made.gradients.forward.objective = Small(
+        made.gradients.forward.objective, room=max(map(cells, group)) // 3, where=where
+    )
+    split = made.gradients(group, units, 1)
+    assert (
+        min(made.gradients.forward.objective.met)
+        < made.gradients.forward.objective.room
+        <= max(made.gradients.forward.objective.met)
+    )
     torch.testing.assert_close(split, whole)
     for weight, gradient in zip(made.model.parameters(), expected, strict=True):
         torch.testing.assert_close(weight.grad, gradient, atol=1e-6, rtol=1e-4)
@@ -57,7 +63,9 @@ def test_what_was_too_large_once_is_split_at_once_from_then_on_and_after_a_resum
     made = trainer()
     _, batches = made.feed.epoch(0, 0)
     batch = next(batches)
-    made.forward.objective = small = Small(made.forward.objective, room=cells(batch), where="forward")
+    made.gradients.forward.objective = small = Small(
+        made.gradients.forward.objective, room=cells(batch), where="forward"
+    )
     made.update([batch])
     assert made.progress.cells == cells(batch)
     small.met.clear()
@@ -69,7 +77,7 @@ def test_what_was_too_large_once_is_split_at_once_from_then_on_and_after_a_resum
 def test_one_pair_that_does_not_fit_ends_the_run_with_one_line(trainer):
     made = trainer()
     _, batches = made.feed.epoch(0, 0)
-    made.forward.objective = Small(made.forward.objective, room=1, where="forward")
+    made.gradients.forward.objective = Small(made.gradients.forward.objective, room=1, where="forward")
     with pytest.raises(HeadwayError, match=r"step 1: a batch of \d+ cells does not fit into memory and is one pair"):
         made.update([next(batches)])
 

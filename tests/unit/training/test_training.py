@@ -125,10 +125,10 @@ def test_accumulation_weighs_every_target_token_alike(trainer):
     assert len({batch.units for batch in group}) > 1
     units = sum(batch.units for batch in group)
     for batch in group:
-        (made.forward.objective(made.model, batch).total / units).backward()
+        (made.gradients.forward.objective(made.model, batch).total / units).backward()
     apart = [weight.grad.clone() for weight in made.model.parameters()]
     made.model.zero_grad()
-    total = sum(made.forward.objective(made.model, batch).total for batch in group)
+    total = sum(made.gradients.forward.objective(made.model, batch).total for batch in group)
     (total / units).backward()
     for one, other in zip(apart, (weight.grad for weight in made.model.parameters()), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
@@ -139,14 +139,14 @@ def test_an_update_that_is_not_finite_is_skipped_and_ten_in_a_row_stop(trainer, 
     _, batches = made.feed.epoch(0, 0)
     batch = next(batches)
     before = {name: weight.clone() for name, weight in parameters(made.model).items()}
-    objective = made.forward.objective
+    objective = made.gradients.forward.objective
 
     class Broken:
         def __call__(self, model, batch, step):
             loss = objective(model, batch)
             return loss._replace(total=loss.total * math.nan)
 
-    made.forward.objective = Broken()
+    made.gradients.forward.objective = Broken()
     for _ in range(9):
         made.update([batch])
     assert all(torch.equal(before[name], weight) for name, weight in parameters(made.model).items())
@@ -154,7 +154,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_ten_in_a_row_stop(trainer, 
     with pytest.raises(HeadwayError, match="10 updates in a row"):
         made.update([batch])
     made.progress = replace(made.progress, skipped=0)
-    made.forward.objective = objective
+    made.gradients.forward.objective = objective
     made.update([batch])
     assert all(made.optimiser.state(weight) for weight in made.model.parameters())
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headway.nn.attention.dropping import attention_with_dropout
 from headway.nn.attention.visibility import Visible
+from headway.nn.compiling import compiles
 from headway.nn.dropout import dropout
 from headway.nn.positions import Bias
 
@@ -39,8 +40,9 @@ def attend(
     A query that sees nothing gets zeros. The weights come padded, one matrix a sentence, before dropout.
     """
     if visible.segments is not None:
-        if bias is None and drop == 0.0 and not need_weights and _flash_serves(query):
-            return Attended(_packed_flash(query, key, value, visible), None)
+        packed = _packed(query, key, value, visible, drop) if bias is None and not need_weights else None
+        if packed is not None:
+            return Attended(packed, None)
         padded = attend(
             visible.segments.pad_queries(query),
             visible.segments.pad_keys(key),
@@ -63,6 +65,20 @@ def attend(
     if need_weights or (drop > 0.0 and query.device.type == "cpu"):
         return _explicit(query, key, value, visible, added, drop)
     return Attended(_fused(query, key, value, visible, added, drop), None)
+
+
+def _packed(
+    query: Float[Tensor, "query heads width"],
+    key: Float[Tensor, "key heads width"],
+    value: Float[Tensor, "key heads width"],
+    visible: Visible,
+    drop: float,
+) -> Float[Tensor, "query heads width"] | None:
+    """The kernels that take packed sentences as they lie, or None where none of them serves."""
+    if _short_kernel() is not None and _short_kernel().serves(query, visible, drop):
+        output: Tensor = _short_kernel().attend_short(query, key, value, visible, drop)
+        return output
+    return _packed_flash(query, key, value, visible) if drop == 0.0 and _flash_serves(query) else None
 
 
 def _mask(visible: Visible, query: Tensor, key: Tensor) -> tuple[Tensor | None, Bool[Tensor, "..."] | None]:
@@ -164,9 +180,19 @@ def _few_kernel() -> Any:
 def _few_serves(query: Tensor, visible: Visible) -> bool:
     """Whether these are the queries of a decoding step on a GPU, each of which sees a key, and nobody will learn."""
     ready = visible.keys is None and visible.window is None and not visible.causal and visible.segments is None
-    if not (ready and query.is_cuda) or torch.is_grad_enabled() or _few_kernel() is None:
+    if not (ready and query.is_cuda) or torch.is_grad_enabled() or not compiles():
         return False
     return bool(_few_kernel().serves(query))
+
+
+@cache
+def _short_kernel() -> Any:
+    """The module of our kernel for short packed sentences, or None where Triton is not installed."""
+    try:
+        from headway.nn.attention import short
+    except ImportError:
+        return None
+    return short
 
 
 @cache

@@ -1,12 +1,13 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2.2)."""
 
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headway.nn.attention.attend import Attended, attend
 from headway.nn.attention.memory import KeyValues, Past
+from headway.nn.attention.parts import side_by_side
 from headway.nn.attention.visibility import Visible
+from headway.nn.linear import Linear
 from headway.nn.positions import Positions
 
 
@@ -20,8 +21,8 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.dim, self.heads, self.dropout = dim, heads, dropout
         self.positions = positions or Positions()
-        self.inputs = nn.Linear(dim, 3 * dim)
-        self.output = nn.Linear(dim, dim)
+        self.inputs = Linear(dim, 3 * dim)
+        self.output = Linear(dim, dim)
         for block in self.inputs.weight.chunk(3):
             nn.init.xavier_uniform_(block)
         nn.init.xavier_uniform_(self.output.weight)
@@ -30,8 +31,7 @@ class MultiHeadAttention(nn.Module):
 
     def remember(self, memory: Float[Tensor, "*batch key dim"]) -> KeyValues:
         """Project what will be attended to."""
-        both = F.linear(memory, self.inputs.weight[self.dim :], self.inputs.bias[self.dim :])
-        return KeyValues(*self._split(both, 2))
+        return KeyValues(*self._split(self.inputs(memory, slice(self.dim, None)), 2))
 
     def cross(
         self,
@@ -42,8 +42,7 @@ class MultiHeadAttention(nn.Module):
         need_weights: bool = False,
     ) -> Attended:
         """Attend from every query to the remembered positions it may see."""
-        projected = F.linear(query, self.inputs.weight[: self.dim], self.inputs.bias[: self.dim])
-        (heads,) = self._split(projected, 1)
+        (heads,) = self._split(self.inputs(query, slice(self.dim)), 1)
         return self._attend(heads, memory, visible, need_weights, bias=False)
 
     def forward(
@@ -83,5 +82,5 @@ class MultiHeadAttention(nn.Module):
     def _split(
         self, x: Float[Tensor, "*batch time dim"], parts: int
     ) -> tuple[Float[Tensor, "*batch time heads width"], ...]:
-        """The parts a projection holds side by side, head by head; going back they are joined in one copy."""
-        return x.unflatten(-1, (parts, self.heads, self.dim // self.heads)).unbind(-3)
+        """The parts a projection holds side by side, head by head."""
+        return side_by_side(x, parts, self.heads)

@@ -1,0 +1,178 @@
+"""How the cost of training grows with the length of sentences, the size of the model and the vocabulary: JSON lines.
+
+    python benchmarks/train_growth.py                       # all three on a GPU: about two minutes
+    python benchmarks/train_growth.py --axes length --device cpu --tokens 256 --most 128 --seconds 0.1
+
+Headway's own training loop on batches of as many tokens on either side, all sentences equally long. One size grows, the
+others stay: a Transformer base, 32,000 known tokens, sentences of 32. Beside each measurement stands what theory has:
+the time in which a GPU that multiplied matrices all the time, at the speed measured first, would do the arithmetic of
+the step, attention's included; and the bytes of weights, gradients, moments and of what every layer keeps for its
+backward pass. `attention` names the kernels that served. A batch that does not fit is split by the trainer, which is
+told as `split`; where even that does not help, the line says `failed`.
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from headway.throughput import matrix_peak
+from peers.gpu_work import Clock, Size, named, show
+from peers.training_gpu import Memory, headway_trainer, loop, packed_batch
+
+USUAL = Size("base", 512, 8, 2048, 6, vocabulary=32_000, tokens=16_384)
+LENGTH = 32
+LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096, 8192]
+VOCABULARIES = [1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000]
+MODELS = [
+    Size(f"{dim}x{layers}", dim, max(1, dim // 64), 4 * dim, layers, vocabulary=8000, tokens=16_384)
+    for dim, layers in ((64, 3), (128, 3), (256, 3), (512, 3), (512, 6), (1024, 6), (1280, 12), (1536, 16))
+]
+KERNELS = {"_packed_flash": "flash", "_fused": "torch", "_dropping": "cpu", "_explicit": "explicit"}
+"""The doors of `attend` behind which kernels stand."""
+SLICES = 3
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement to be taken."""
+
+    axis: str
+    value: int
+    size: Size
+    length: int
+
+    @property
+    def parameters(self) -> int:
+        """About, biases and norms left out."""
+        size, inner = self.size, 2 * self.size.dim * self.size.hidden
+        return size.layers * (12 * size.dim**2 + 2 * inner) + size.vocabulary * size.dim
+
+    @property
+    def pairs(self) -> int:
+        return max(1, self.size.tokens // self.length)
+
+    def flops(self) -> float:
+        """Of a step: the weights' and attention's, of which a causal one takes half."""
+        tokens, size = self.pairs * self.length, self.size
+        attention = 3 * size.layers * tokens * self.length * size.dim * (4 + 2 + 4)
+        return size.flops(tokens, tokens) + attention
+
+    def bytes(self) -> float:
+        """Weights, gradients and two moments of four bytes, bf16 copies, and what is kept for the backward pass."""
+        tokens, size = self.pairs * self.length, self.size
+        kept = size.layers * (8 * size.dim + 2 * size.hidden + 14 * size.dim + 2 * size.hidden)
+        return 18 * self.parameters + 2 * tokens * kept
+
+
+def points(axes: list[str], tokens: int | None, most: int | None) -> Iterator[Point]:
+    """All measurements of the axes, up to the size `most` of each."""
+    for axis in axes:
+        found = {
+            "length": [Point(axis, length, USUAL, length) for length in LENGTHS],
+            "parameters": [Point(axis, 0, size, LENGTH) for size in MODELS],
+            "vocabulary": [Point(axis, count, replace(USUAL, vocabulary=count), LENGTH) for count in VOCABULARIES],
+        }[axis]
+        for point in found:
+            chosen = replace(point, size=replace(point.size, tokens=tokens or point.size.tokens))
+            chosen = replace(chosen, value=chosen.value or chosen.parameters)
+            if most is None or chosen.value <= most:
+                yield chosen
+
+
+@contextmanager
+def watched(served: set[str]) -> Iterator[None]:
+    """Note which kernels attention is given to meanwhile."""
+    module = sys.modules["headway.nn.attention.attend"]  # whose name in the package is the function's
+    doors = [(module, name, told) for name, told in KERNELS.items() if hasattr(module, name)]
+    short = module._short_kernel()
+    if short is not None:
+        doors.append((short, "attend_short", "short"))
+    before = [getattr(place, name) for place, name, _ in doors]
+    try:
+        for (place, name, told), kernel in zip(doors, before, strict=True):
+            setattr(place, name, noting(served, told, kernel))
+        yield
+    finally:
+        for (place, name, _), kernel in zip(doors, before, strict=True):
+            setattr(place, name, kernel)
+
+
+def noting(served: set[str], told: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(*given: Any, **more: Any) -> Any:
+        served.add(told)
+        return kernel(*given, **more)
+
+    return noted
+
+
+def measured(point: Point, seconds: float, device: torch.device) -> dict[str, Any]:
+    """Milliseconds, memory and kernels of one point."""
+    gpu, size = device.type == "cuda", point.size
+    held = torch.cuda.memory_allocated(device) if gpu else 0
+    if gpu:
+        torch.cuda.reset_peak_memory_stats(device)
+    model = size.model(longest=max(point.length, 2))
+    trainer = headway_trainer(model, size.vocabulary, point.pairs * point.length, device, point.length, layout="packed")
+    lengths = np.full((2, point.pairs), point.length)
+    trainer.feed = Memory([packed_batch(lengths, size.vocabulary) for _ in range(2)])
+    served: set[str] = set()
+    clock = Clock(device)
+    with watched(served):
+        loop(trainer, 0, 3)
+    warm_up = clock()
+    loop(trainer, 3, 2)
+    count = max(1, round(seconds / SLICES / (clock() / 2)))
+    times = []
+    for _ in range(SLICES):
+        loop(trainer, trainer.progress.step, count)
+        times.append(1000 * clock() / count)
+    return {
+        "ms_per_step": round(statistics.median(times), 3),
+        "spread": [round(min(times), 3), round(max(times), 3)],
+        "tokens_per_second": round(1000 * point.pairs * point.length / statistics.median(times)),
+        "peak_bytes": torch.cuda.max_memory_allocated(device) - held if gpu else None,
+        "attention": sorted(served),
+        "parameters": sum(weight.numel() for weight in trainer.model.parameters()),
+        "captured": trainer.captured is not None and not trainer.captured.failed,
+        "split": trainer.progress.cells is not None,
+        "warm_up_seconds": round(warm_up, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = ["length", "parameters", "vocabulary"]
+    parser.add_argument("--axes", nargs="+", choices=names, default=names)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=1.0, help="that each point is measured for")
+    parser.add_argument("--tokens", type=int, help="of a batch on either side; 16,384 by default")
+    parser.add_argument("--most", type=int, help="leave larger sizes out")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    peak = matrix_peak(device, half=device.type == "cuda")
+    for point in points(options.axes, options.tokens, options.most):
+        size = point.size
+        line = {"growth": point.axis, "value": point.value, "system": "headway", "device": named(device)}
+        line |= {"dim": size.dim, "layers": size.layers, "vocabulary": size.vocabulary, "length": point.length}
+        line |= {"tokens": point.pairs * point.length, "matmul_teraflops": round(peak / 1e12, 2)}
+        line |= {"theory_ms": round(1000 * point.flops() / peak, 3), "theory_bytes": round(point.bytes())}
+        try:
+            line |= measured(point, options.seconds, device)
+        except Exception as error:  # noqa: BLE001  # where it stops is a finding
+            line |= {"failed": f"{type(error).__name__}: {error}"[:200]}
+        show(**line)
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+import importlib.util
+import json
+import sys
+
+import pytest
+from pages import ROOT
+
+TASK = """title = "Letters"
+archive = "letters"
+measure = "BLEU"
+baselines = ["copy"]
+headline = ["test", "BLEU"]
+goal = 41.5
+published = "41.02"
+[tests]
+"""
+SPEED = {"device": "a GPU", "tokens_per_step": 8192, "rounds": 5, "peak_gib": 1.5, "share_of_matmul_peak": 0.25}
+
+
+@pytest.fixture(scope="module")
+def results():
+    sys.path.append(str(ROOT / "docs"))  # where a script's own modules are found
+    found = importlib.util.spec_from_file_location("results", ROOT / "docs" / "results.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def run(seed, bleu, beside=0):
+    curve = [{"seconds": 2.0 * step, "step": step, "loss": 3.0 - step, "bleu": 10.0 * step} for step in (1, 2)]
+    seconds = {"loop": 20.0 + seed, "to_first_update": 3.0, "closing": 1.0, "testing": 2.0}
+    scores = {"test": {"BLEU": bleu, "chrF": 60.0}}
+    return {
+        "seed": seed,
+        "scores": scores,
+        "updates": 8000,
+        "parameters": 2_600_000,
+        "seconds": seconds,
+        "beside": beside,
+        "curve": curve,
+    }
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A project with one measured recipe, one that is not, and lines of speed."""
+    for name in ("letters", "numbers"):
+        folder = tmp_path / "recipes" / name
+        folder.mkdir(parents=True)
+        (folder / "task.toml").write_text(TASK, encoding="utf-8")
+        (folder / "README.md").write_text(
+            "# Letters\n\n<!-- begin: python docs/results.py -->\n\nold\n\n<!-- end: python docs/results.py -->\n"
+        )
+    scores = {"test": {"BLEU": 41.7, "chrF": 60.0}}
+    result = {"date": "2026-01-31", "hardware": "one GPU", "versions": {"torch": "2.11"}, "command": "python run"}
+    result |= {"seconds_of_preparation": 4.2, "baselines": {"copy": {"test": {"BLEU": 0.6, "chrF": 18.0}}}}
+    result |= {"ensemble": {"test": {"BLEU": 42.5, "chrF": 61.0}}}
+    result |= {"runs": [run(1, 41.6), run(2, 41.8)], "mean": scores, "deviation": {"test": {"BLEU": 0.14, "chrF": 0.0}}}
+    (tmp_path / "recipes" / "letters" / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    lines = [{"system": "marian", "model": "tiny", "tokens_per_second": 90_000, "spread": [80_000, 91_000]}]
+    lines += [{"system": "headway", "model": "tiny", "tokens_per_second": 3_000_000, "spread": [2_900_000, 3_100_000]}]
+    lines = [SPEED | line | {"steps_per_second": 10.5, "ratio_to_best_peer": 33.333} for line in lines]
+    lines += [{"system": "headway", "model": "base", "largest_batch_tokens": 400_000}, {"summary": "training"}]
+    for value, kernel in ((64, "short"), (8192, "flash")):
+        lines += [{"growth": "length", "value": value, "ms_per_step": 2.5, "theory_ms": 1.25, "peak_bytes": 3 * 2**30}]
+        lines[-1] |= {"theory_bytes": 2**30, "attention": [kernel], "split": False, "captured": True, "spread": [2, 3]}
+    lines += [{"growth": "length", "value": 16384, "failed": "OutOfMemoryError: of 139 GiB. Tried"}]
+    lines += [{"about": "growth", "remark": "Measured in a hurry."}]
+    lines += [{"system": "headway", "model": "small", "seed": 1, "fraction": 1.0, "seconds": 20.02, "steps": 5020}]
+    lines[-1] |= {"bleu": 44.59, "chrf": 63.36, "device": "a GPU", "sentences": 2000, "parameters": 7_600_000}
+    lines[-1] |= {"warm_up_seconds": 3.9}
+    (tmp_path / "docs" / "results" / "gpu.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_page_is_the_generated_one(results):
+    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == results.page(ROOT)
+    for path, text in results.readmes(ROOT).items():
+        assert path.read_text(encoding="utf-8") == text
+
+
+def test_every_picture_of_the_page_is_there(results):
+    for name in results.pictures(results.measured(ROOT), results.bench_lines(ROOT)):
+        assert (ROOT / "docs" / "images" / f"{name}.svg").is_file()
+
+
+def test_a_result_stands_beside_goal_baseline_and_time(results, root):
+    page = results.page(root)
+    assert "| BLEU, test | 41.02 | ≥ 41.5 | **41.70 ± 0.14** | 2 | yes | 0.60 (the source itself) | 22 |" in page
+    assert "Alone on the device (seeds 1, 2): preparation 4.2 s; loop 21.5 s" in page
+    assert "Not measured yet: [numbers](../recipes/numbers/README.md)." in page
+    assert "| test | chrF | **60.00 ± 0.00** | 60.00 | 60.00 | 61.00 | 18.00 |" in page
+    assert "| tiny | headway | 3,000,000 | 2,900,000, 3,100,000 | 10.5 | 25.0% | 1.5 | 33.33 |" in page
+    assert "| base | headway | 400,000 |" in page
+    assert "| tokens of a sentence | 8,192 | 2.50 | 1.25 | 3.00 | 1.00 | flash | captured |" in page
+    assert "| tokens of a sentence | 16,384 | failed: OutOfMemoryError: of 139 GiB |" in page
+    assert page.index("| tiny | headway") < page.index("| tiny | marian")
+
+
+def altered(root, change):
+    path = root / "recipes" / "letters" / "result.json"
+    result = json.loads(path.read_text(encoding="utf-8"))
+    change(result)
+    path.write_text(json.dumps(result), encoding="utf-8")
+
+
+def test_seconds_of_a_run_beside_others_are_no_times(results, root):
+    altered(root, lambda result: result.update(runs=[run(1, 41.6), run(2, 41.8, beside=8)]))
+    page = results.page(root)
+    assert "| 0.60 (the source itself) | 21 |" in page
+    assert "Beside up to 8 other processes on the device, and so without times: seed 2." in page
+    found, lines = results.measured(root), results.bench_lines(root)
+    _, drawn = results.pictures(found, lines)["results-time"]
+    assert [each["seed"] for each in drawn.keywords["found"]["letters"]] == [1]
+
+    def share(result):
+        result.update(runs=[run(1, 41.6, beside=8), run(2, 41.8, beside=8)])
+        result.pop("seconds_of_preparation")
+
+    altered(root, share)
+    assert "| 0.60 (the source itself) |  |" in results.page(root)
+    assert "loop 2" not in results.page(root)
+    assert "results-time" not in results.pictures(results.measured(root), lines)
+
+
+@pytest.mark.parametrize(("task", "told"), [("", "no"), ("lower_is_better = true", "yes")])
+def test_a_goal_that_is_missed_is_said_to_be(task, told, results, root):
+    altered(root, lambda result: result["mean"]["test"].update(BLEU=41.4))
+    path = root / "recipes" / "letters" / "task.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace("goal = ", f"{task}\ngoal = "), encoding="utf-8")
+    assert f"**41.40 ± 0.14** | 2 | {told} |" in results.page(root)
+
+
+def test_what_cannot_be_seen_in_measurements_is_said_beside_them(results, root):
+    page = results.page(root)
+    assert "Measured in a hurry." in page
+    assert "Not measured yet: base, small." in page
+    assert "Attention was served by short up to 64 tokens of a sentence, by flash from 8,192 on" in page
+    assert "| headway | 1 | 20 | 5,020 | 44.59 | 63.36 |" in page
+    assert "no result of the recipe. No other system was measured beside it" in page
+
+
+def test_only_the_readme_of_a_measured_recipe_has_a_table(results, root):
+    letters, numbers = results.readmes(root).values()
+    assert "| test | BLEU | **41.70 ± 0.14** | 41.60 | 41.80 | 42.50 | 0.60 |" in letters
+    assert "Not measured yet." in numbers
+    assert "old" not in letters + numbers
+
+
+def test_what_was_measured_is_drawn_the_same_way_every_time(results, root):
+    results.draw(root)
+    pictures = {path.name: path.read_bytes() for path in (root / "docs" / "images").iterdir()}
+    assert pictures.keys() == {f"results-{name}.svg" for name in ("bleu", "growth", "loss", "speed", "time")}
+    results.draw(root)
+    assert pictures == {path.name: path.read_bytes() for path in (root / "docs" / "images").iterdir()}
+
+
+def test_sizes_are_written_in_few_letters(results):
+    sizes = [64, 8192, 16_000, 856_064, 26_116_096]
+    assert [sys.modules["results_pictures"].brief(size) for size in sizes] == ["64", "8,192", "16 k", "0.86 M", "26 M"]
+
+
+def test_without_results_there_is_a_page_all_the_same(results, tmp_path):
+    assert "No recipe has been measured yet." in results.page(tmp_path)

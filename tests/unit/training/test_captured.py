@@ -1,0 +1,88 @@
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from headway.data.batches import Batch
+from headway.models.transformer import Transformer, TransformerConfig
+from headway.nn.linear import Linear
+from headway.objectives import LabelSmoothedLikelihood
+from headway.sequences import Sequences
+from headway.training.captured import CapturedUpdates, Room, Trays
+from headway.training.optimiser import Optimiser
+
+CPU = torch.device("cpu")
+
+
+def packed(lengths, *, first=5):
+    sentences = [[first + n] * length for n, length in enumerate(lengths)]
+    return Sequences.pack(sentences)
+
+
+def batch_of(source, target):
+    read, written = packed(source), packed(target, first=50)
+    return Batch(read, written, written.tokens + 1, len(written.tokens))
+
+
+@pytest.fixture
+def captured():
+    module = Linear(1, 1)
+    return CapturedUpdates(
+        module, Optimiser(module, "adam", (0.9, 0.98)), nullcontext, device=CPU, clip=1.0, budget=1024, longest=30
+    )
+
+
+def test_a_batch_is_filled_up_with_sentences_that_do_not_count():
+    trays = Trays(Room(40, 30, 8, 10), CPU)
+    batch = batch_of([3, 7, 5], [10, 4, 9])
+    trays.load(batch_of([10] * 4, [10] * 3))  # what was there before is gone
+    trays.load(batch)
+    there = trays.batch()
+    assert there.source.lengths.tolist() == [3, 7, 5, 10, 10, 5, 0, 0]
+    assert there.target.lengths.tolist() == [10, 4, 9, 7, 0, 0, 0, 0]
+    assert there.source.tokens[:15].tolist() == batch.source.tokens.tolist()
+    assert there.target.tokens[:23].tolist() == batch.target.tokens.tolist()
+    assert there.labels.tolist() == batch.labels.tolist() + [-1] * 7
+    assert int(trays.units) == 23
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [([3], [4]), ([30] * 33, [29] * 33), ([1] * 500, [2] * 500), ([30] * 34, [1] * 34)]
+)
+def test_the_room_of_a_batch_holds_it_and_what_fills_it_up(captured, source, target):
+    batch = batch_of(source, target)
+    room = captured.room(batch)
+    trays = Trays(room, CPU)
+    trays.load(batch)
+    assert int(trays.batch().source.lengths.sum()) == room.source >= sum(source)
+    assert int(trays.batch().target.lengths.sum()) == room.target >= sum(target)
+    assert max(trays.batch().source.lengths.max(), trays.batch().target.lengths.max()) <= captured.longest
+
+
+def test_batches_of_about_one_size_share_a_graph(captured):
+    assert captured.room(batch_of([30] * 33, [29] * 33)) == captured.room(batch_of([28] * 34, [30] * 34))
+    assert captured.room(batch_of([30] * 33, [29] * 33)) != captured.room(batch_of([30] * 16, [30] * 16))
+
+
+def test_padded_batches_several_at_once_and_those_of_no_units_are_left_to_others(captured):
+    batch = batch_of([3, 4], [5, 6])
+    assert captured.serves([batch])
+    assert not captured.serves([batch, batch])
+    padded = Sequences.pad([[1, 2], [3]], 0)
+    assert not captured.serves([Batch(padded, padded, padded.tokens, 3)])
+    assert not captured.serves([Batch(batch.source, batch.target, batch.labels, 0)])
+
+
+def test_the_loss_of_what_was_loaded_last_is_that_of_the_batch_itself():
+    torch.manual_seed(1)
+    config = TransformerConfig(dim=16, heads=2, hidden=32, encoder_layers=1, decoder_layers=2, dropout=0.0, longest=30)
+    model, objective = Transformer(config, 100, 100), LabelSmoothedLikelihood(0.1)
+    trays = Trays(Room(64, 96, 16, 20), CPU)
+    for batch in (batch_of([3, 7, 5], [10, 4, 9]), batch_of([20, 1], [6, 17]), batch_of([2] * 9, [10] * 9)):
+        trays.load(batch)
+        weights = tuple(model.parameters())
+        alone, filled = objective(model, batch), objective(model, trays.batch())
+        torch.testing.assert_close(filled.total, alone.total)
+        torch.testing.assert_close(filled.surprise, alone.surprise)
+        expected = torch.autograd.grad(alone.total, weights)
+        torch.testing.assert_close(torch.autograd.grad(filled.total, weights), expected, rtol=1e-4, atol=1e-4)
