@@ -1,9 +1,13 @@
+import json
+import signal
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from headway.data.batches import Batch
+from headway.errors import Interrupted
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.nn.linear import Linear
 from headway.objectives import LabelSmoothedLikelihood
@@ -86,3 +90,101 @@ def test_the_loss_of_what_was_loaded_last_is_that_of_the_batch_itself():
         torch.testing.assert_close(filled.surprise, alone.surprise)
         expected = torch.autograd.grad(alone.total, weights)
         torch.testing.assert_close(torch.autograd.grad(filled.total, weights), expected, rtol=1e-4, atol=1e-4)
+
+
+class Repeated(CapturedUpdates):
+    """Stands in for graphs on a CPU: a replay computes the update again, on what is in the trays by then."""
+
+    def _captured(self, batch, room):
+        trays, result = Trays(room, self.device), torch.zeros(2)
+        self._held.fill_(0.0)
+        return SimpleNamespace(
+            trays=trays, result=result, graph=SimpleNamespace(replay=lambda: result.copy_(self._update(trays).detach()))
+        )
+
+    def _update(self, trays):
+        self.optimiser.zero_grad()
+        return super()._update(trays)
+
+
+@pytest.fixture
+def replaying(trainer, recipe):
+    """A trainer of packed batches that replays its updates, and one that takes them itself."""
+
+    def build(*, replay=True, **training):
+        settings = recipe(layout="packed", precision="fp32", **training)
+        shape = settings.model.model_copy(update={"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0})
+        made = trainer(settings.model_copy(update={"model": shape}))
+        if replay:
+            passes = made.gradients
+            made.captured = Repeated(passes.forward, passes.optimiser, passes.arithmetic, CPU, 1.0, 256, 64)
+        return made
+
+    return build
+
+
+def told(made):
+    updates = []
+    made.on_update = updates.append
+    made.fit()
+    return updates
+
+
+def test_replayed_updates_are_those_of_the_host_and_all_are_told_in_order(replaying):
+    fast, slow = told(replaying(log_every=5)), told(replaying(replay=False))
+    assert [update.step for update in fast] == list(range(1, 13))
+    for mine, other in zip(fast, slow, strict=True):
+        assert mine.loss == pytest.approx(other.loss, rel=1e-4)
+        assert mine.gradient_norm == pytest.approx(other.gradient_norm, rel=1e-3)
+        assert (mine.learning_rate, mine.epoch) == (other.learning_rate, other.epoch)
+    assert fast[-1].tokens_per_second > 0
+
+
+def test_outcomes_are_asked_for_only_now_and_then(replaying, monkeypatch):
+    made, asked = replaying(log_every=5, validate_every=12), []
+    settle = made.captured.settle
+    monkeypatch.setattr(made.captured, "settle", lambda: asked.append(made.captured._unsettled) or settle())
+    told(made)
+    assert [count for count in asked if count] == [1, 4, 5, 2]
+
+
+def test_a_replayed_update_that_is_not_finite_moves_nothing(replaying, screen):
+    made = replaying()
+    _, batches = made.feed.epoch(0, 0)
+    group = [next(batches)]
+    made.update(group)
+    before = {name: weight.clone() for name, weight in made.model.named_parameters()}
+    made.model.output.bias.data[7] = torch.nan
+    made.update(group)
+    made.model.output.bias.data[7] = before["output.bias"][7]
+    assert made.progress.skipped == 1
+    assert any("not finite" in line for line in screen.lines)
+    assert all(torch.equal(weight, before[name]) for name, weight in made.model.named_parameters())
+    made.update(group)
+    assert made.progress.skipped == 0
+    assert not all(torch.equal(weight, before[name]) for name, weight in made.model.named_parameters())
+
+
+def test_a_signal_while_outcomes_are_unknown_saves_the_step_and_loses_no_line_of_the_journal(replaying):
+    made = replaying(log_every=4, validate_every=12)
+    epoch = made.feed.epoch
+
+    def interrupting(*given, **options):
+        length, batches = epoch(*given, **options)
+
+        def stopping():
+            for number, batch in enumerate(batches, start=1):
+                if number == 7:
+                    made.stopper.signal = signal.SIGTERM
+                yield batch
+
+        return length, stopping()
+
+    object.__setattr__(made, "feed", SimpleNamespace(epoch=interrupting))
+    with pytest.raises(Interrupted):
+        made.fit()
+    step = made.progress.step
+    assert made.checkpoints.latest(lambda _: None) == step
+    lines = [json.loads(line) for line in made.journal.path.read_text().splitlines()]
+    assert [line["step"] for line in lines if "train/loss" in line] == [n for n in (1, 4) if n <= step]
+    assert made.captured._unsettled == 0
