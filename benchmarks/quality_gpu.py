@@ -28,9 +28,10 @@ from typing import Any
 
 import torch
 
-from headway.assemble import Silent, _resumed, begin
+from headway.beginning import begin, resumed
 from headway.config import validated
 from headway.recipe import Recipe
+from headway.screen import Silent
 from peers.gpu_work import named, show
 from peers.quality import Headway, Marian, Task
 
@@ -62,7 +63,7 @@ def prepared_task(options: argparse.Namespace, scratch: Path, device: torch.devi
         tree["training"]["learning_rate"] = options.learning_rate
     recipe, out = validated(Recipe, tree, "benchmark"), scratch / "run"
     begin(recipe, out, device=device, screen=Silent())
-    recipe, prepared = _resumed(recipe, out, device)
+    recipe, prepared = resumed(recipe, out, device)
     texts = [
         (data / f"test.{side}").read_text(encoding="utf-8").splitlines() for side in (options.source, options.target)
     ]

@@ -92,7 +92,7 @@ class Runner:
 
     def run(self) -> None:
         """Measure every seed that was not measured yet."""
-        from headway.assemble import begin
+        from headway.beginning import begin
 
         found = self.before()
         wanted = [seed for seed in self.options.seeds if all(run["seed"] != seed for run in found["runs"])]
@@ -224,7 +224,7 @@ class Runner:
 
 def seeded(first: Path, out: Path, seed: int) -> "Recipe":
     """Begin a run with this seed in `out` from what was prepared in `first`; its tokens are shared, not made again."""
-    from headway.assemble import stored_recipe
+    from headway.beginning import stored_recipe
     from headway.config import write_toml
     from headway.errors import FolderError
 

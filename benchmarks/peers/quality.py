@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.assemble import Silent, trainer_of
+from headway.assemble import trainer_of
 from headway.engine.readiness import ready
 from headway.models.transformer import TransformerConfig
 from headway.recipe import Recipe
+from headway.screen import Silent
 from headway.training.parallel import ALONE
 from headway.training.signals import Stopper
 from headway.translator import Translator

@@ -299,9 +299,10 @@ def headway_trainer(
 
     No sentence may have more than `longest` tokens, end symbol included.
     """
-    from headway.assemble import Silent, trainer_of
+    from headway.assemble import trainer_of
     from headway.config import validated
     from headway.recipe import Recipe, choose
+    from headway.screen import Silent
     from headway.training.journal import Unwritten
     from headway.training.parallel import ALONE
     from headway.training.signals import Stopper

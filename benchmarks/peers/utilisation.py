@@ -94,7 +94,8 @@ class Watch:
 
 def utilisation(options: argparse.Namespace, device: torch.device) -> None:
     """Train from real files for a while, then on some of the same batches from memory, as fast as it goes."""
-    from headway.assemble import _resumed, begin, trainer_of
+    from headway.assemble import trainer_of
+    from headway.beginning import begin, resumed
     from headway.config import validated
     from headway.recipe import Recipe
     from headway.training.parallel import ALONE
@@ -110,7 +111,7 @@ def utilisation(options: argparse.Namespace, device: torch.device) -> None:
         recipe = validated(Recipe, tree, "benchmark")
         begin(recipe, out, device=device, screen=watch)
         preparing = watch.clock()
-        trainer = trainer_of(*_resumed(recipe, out, device), out, device, watch, ALONE, Stopper())
+        trainer = trainer_of(*resumed(recipe, out, device), out, device, watch, ALONE, Stopper())
         units: list[int] = []
         watch.trainer = trainer
         trainer.feed = Counted(trainer.feed, units)

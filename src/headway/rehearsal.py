@@ -8,12 +8,13 @@ from pathlib import Path
 
 import torch
 
-from headway.assemble import Screen, build_model, feed_of
+from headway.building import build_model, feed_of
 from headway.data.batches import Batch
 from headway.errors import HeadwayError
 from headway.models.catalog import Model
 from headway.objectives import LabelSmoothedLikelihood
 from headway.recipe import Recipe
+from headway.screen import Screen
 from headway.sequences import Sequences
 from headway.trial import memory, sample
 

@@ -17,13 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.assemble import Screen, Silent, begin, deterministic, stored_recipe, trainer_of
+from headway.assemble import deterministic, trainer_of
+from headway.beginning import begin, stored_recipe
 from headway.config import validated
 from headway.data.batches import Batch
 from headway.data.preparation import reopen
 from headway.data.tokenizer import SPECIALS, Tokenizer, TokenizerConfig
 from headway.forecast.sizes import Shapes
 from headway.recipe import SIZES, Recipe
+from headway.screen import Screen, Silent
 from headway.training.parallel import ALONE
 from headway.training.signals import Stopper
 from headway.training.trainer import Feed, Trainer, Update

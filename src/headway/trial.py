@@ -12,12 +12,13 @@ from pathlib import Path
 
 import torch
 
-from headway.assemble import Screen, begin, stored_recipe
+from headway.beginning import begin, stored_recipe
 from headway.data.config import DataConfig
 from headway.data.pairs import PARQUET_SUFFIX, Files, Pair, read_pairs
 from headway.data.preparation import Prepared, divide, reopen
 from headway.data.text import GZIP_MAGIC, Invalid, explained
 from headway.recipe import Recipe, choose
+from headway.screen import Screen
 from headway.training.trainer import Update
 
 LOOKED_AT = 1_000_000

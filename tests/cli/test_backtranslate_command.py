@@ -78,7 +78,7 @@ def test_other_noise_needs_no_other_translations(backtranslate, talkative, tmp_p
 
 
 def test_a_model_is_trained_on_true_and_tagged_synthetic_pairs(trained, corpus, tmp_path):
-    from headway.assemble import stored_recipe
+    from headway.beginning import stored_recipe
     from headway.data.preparation import reopen
     from headway.translator import load
 

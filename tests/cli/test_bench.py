@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from headway import throughput
-from headway.assemble import Silent
 from headway.objectives import LabelSmoothedLikelihood
+from headway.screen import Silent
 from headway.throughput import Slice, Throughput, matrix_peak
 from headway.training.config import TrainingConfig
 from headway.training.progress import Progress

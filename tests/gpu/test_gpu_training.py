@@ -13,7 +13,8 @@ import headway.nn.dropout
 import headway.nn.linear
 import headway.objectives.projection
 import headway.training.trainer
-from headway.assemble import _resumed, begin, train, trainer_of
+from headway.assemble import train, trainer_of
+from headway.beginning import begin, resumed
 from headway.config import validated
 from headway.errors import Interrupted
 from headway.recipe import Recipe
@@ -110,7 +111,7 @@ def test_every_method_learns_on_a_gpu(recipe, tmp_path, data, settings):
 
 def opened(settings, out, screen):
     begin(settings, out, device=GPU, screen=screen)
-    return trainer_of(*_resumed(settings, out, GPU), out, GPU, screen, ALONE, Stopper())
+    return trainer_of(*resumed(settings, out, GPU), out, GPU, screen, ALONE, Stopper())
 
 
 def test_when_memory_really_runs_out_the_batch_is_split_and_the_gradient_is_the_same(recipe, tmp_path):

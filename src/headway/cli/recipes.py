@@ -27,7 +27,7 @@ def read_recipe(path: Path | None, changes: list[str], resumed: Path | None = No
     if path is not None:
         tree = read_toml(path)
     elif resumed is not None:
-        from headway.assemble import stored_recipe
+        from headway.beginning import stored_recipe
 
         tree = stored_recipe(resumed).model_dump(mode="json", exclude_none=True)
     tree = override(tree, changes)

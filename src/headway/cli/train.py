@@ -60,8 +60,8 @@ def command(
     )
     if out is None and not dry_run:
         raise ConfigError("--out: missing; name the run folder to create, as in --out runs/first")
-    from headway.assemble import begin
     from headway.assemble import train as run
+    from headway.beginning import begin
     from headway.cli.terminal import Terminal
     from headway.training.parallel import launch, started_by_torchrun
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headway.assemble import Screen, deterministic, trainer_of
+from headway.assemble import deterministic, trainer_of
 from headway.data.feed import Feed
 from headway.forecast.ending import Epochs, ending
 from headway.forecast.measurement import Measured, measure
@@ -20,6 +20,7 @@ from headway.forecast.report import Forecast
 from headway.forecast.sizes import Shapes, memory_by_part, outline, parameters, traffic
 from headway.models.catalog import Model
 from headway.recipe import Recipe
+from headway.screen import Screen
 from headway.training.config import TrainingConfig
 from headway.training.parallel import ALONE
 from headway.training.signals import Stopper

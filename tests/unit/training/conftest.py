@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.assemble import _resumed, begin, train, trainer_of
+from headway.assemble import train, trainer_of
+from headway.beginning import begin, resumed
 from headway.config import validated
 from headway.errors import Interrupted
 from headway.folders import sha256
@@ -83,7 +84,7 @@ def trainer(recipe, tmp_path, screen):
         out, device = tmp_path / f"trainer{len(made)}", torch.device("cpu")
         settings = settings or recipe(**training)
         begin(settings, out, device=device, screen=screen)
-        made.append(trainer_of(*_resumed(settings, out, device), out, device, screen, ALONE, Stopper()))
+        made.append(trainer_of(*resumed(settings, out, device), out, device, screen, ALONE, Stopper()))
         return made[-1]
 
     made = []

@@ -1,0 +1,183 @@
+"""Runs that begin and go on: data prepared, every choice made, both written down."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from headway.building import arithmetic_of, build_model, capturable, feed_of, longest_of, objective_of, optimiser_of
+from headway.config import read_toml, validated, write_toml
+from headway.data.preparation import Prepared, divide, overlap, prepare, reopen
+from headway.errors import ConfigError, FolderError, UserError
+from headway.folders import locked, write_text
+from headway.objectives import (
+    check_guidance,
+)
+from headway.recipe import MAY_CHANGE, Recipe, choose, differences
+from headway.screen import Screen
+from headway.start import open_start
+from headway.training.memory import Probe, largest_budget
+from headway.training.optimiser import freeze
+from headway.training.signals import Stopper
+from headway.training.trainer import Pass
+
+AGAIN = "give the same command again"
+"""What to do when nothing was begun yet."""
+
+
+def begin(
+    recipe: Recipe,
+    out: Path,
+    *,
+    device: torch.device,
+    screen: Screen,
+    processes: int = 1,
+    pairs: int | None = None,
+) -> None:
+    """Prepare a run in `out`, so that so many other processes can resume it at step 0.
+
+    Where the corpus is a sample, `pairs` are those of the whole.
+    """
+    with Stopper() as stopper, held(out) as before, undone(before):
+        stopper.hasty = AGAIN
+        prepare_run(recipe, out, device, screen, processes, pairs)
+
+
+@dataclass(frozen=True)
+class _Before:
+    """A run folder as it was before a run began there."""
+
+    out: Path
+    missing: list[Path]
+    """It and its parents, as far as they had to be made, innermost first."""
+    held: set[Path]
+
+
+@contextmanager
+def held(out: Path) -> Iterator[_Before]:
+    """Hold the run folder, and remember what it was."""
+    missing = [path for path in (out, *out.parents) if not path.exists()]
+    with locked(out):
+        yield _Before(out, missing, set(out.iterdir()))
+
+
+@contextmanager
+def undone(before: _Before) -> Iterator[None]:
+    """Where the user made a mistake, remove what was written, but never what was there or others put there."""
+    try:
+        yield
+    except UserError:
+        for path in set(before.out.iterdir()) - before.held:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        if before.held == {before.out / "lock"}:
+            (before.out / "lock").unlink()
+        with suppress(OSError):  # not empty
+            for folder in before.missing:
+                folder.rmdir()
+        raise
+
+
+def prepare_run(
+    recipe: Recipe, out: Path, device: torch.device, screen: Screen, processes: int, pairs: int | None = None
+) -> None:
+    """Prepare the data, make every open choice and write both down; the run then only has to be resumed."""
+    if (out / "config.toml").exists():
+        raise FolderError(f"{out}: already holds a run; go on with --resume, or choose another --out")
+    start = open_start(recipe.start) if recipe.start is not None else None
+    if start is not None:
+        kept = {"model": start.model_config(recipe.model), "tokenizer": start.tokenizer_config(recipe.tokenizer)}
+        recipe = recipe.model_copy(update=kept)
+    split = divide(recipe.data, screen.working)
+    recipe = choose(recipe, split.pairs, device)
+    assert recipe.model is not None and recipe.training.layout is not None  # chosen just now
+    check_guidance(recipe.training.guided_alignment, recipe.data, recipe.tokenizer, recipe.training.layout)
+    prepared = prepare(
+        recipe.data,
+        recipe.tokenizer,
+        out / "data",
+        longest=recipe.model.longest,
+        split=split,
+        report=screen.working,
+        tokenizers=start.tokenizers(recipe.data, split, screen.working) if start is not None else None,
+    )
+    long = {f"over {recipe.model.longest - 1} tokens": prepared.store.dropped}
+    left = "".join(f", {n} left out ({why})" for why, n in (prepared.split.left_out | long).items() if n)
+    screen.say(f"{len(prepared.store)} training pairs, {len(split.valid)} for validation{left}")
+    if len(prepared.store.corpora) > 1:
+        sizes = zip(recipe.data.names, prepared.store.corpora, strict=True)
+        screen.say("; ".join(f"{pairs} pairs of {name}" for name, pairs in sizes))
+    common = overlap(recipe.data, split)
+    if common:
+        screen.say(f"warning: the sources of {common} training pairs stand in {recipe.data.test_source} too")
+    with torch.device("meta"):  # what is wrong with the model is said before hours pass
+        freeze(build_model(recipe, prepared), recipe.training.freeze)
+    if recipe.training.batch_tokens == "auto":
+        recipe = _changed(recipe, batch_tokens=_largest_budget(recipe, prepared, device, screen, pairs))
+    epoch = len(feed_of(recipe, prepared, out).plan(recipe.training.curriculum))
+    if recipe.training.validate_every is None and recipe.training.time is None:
+        updates = epoch // (recipe.training.accumulate * processes)
+        recipe = _changed(recipe, validate_every=max(100, min(updates, 5000)))
+    write_text(out / "config.toml", write_toml(recipe))
+
+
+def _changed(recipe: Recipe, **training: object) -> Recipe:
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update=training)})
+
+
+def _largest_budget(recipe: Recipe, prepared: Prepared, device: torch.device, screen: Screen, pairs: int | None) -> int:
+    """What `batch_tokens = "auto"` stands for: as large as memory allows, but no fewer than 20 batches an epoch."""
+    screen.working("looking for the largest batch", 0, None)
+    training, store = recipe.training, prepared.store
+    model = build_model(recipe, prepared).to(device)
+    freeze(model, training.freeze)
+    forward, optimiser = Pass(model, objective_of(training)), optimiser_of(training, model)
+    longest = longest_of(recipe, prepared)
+    probe = Probe(
+        forward, optimiser, arithmetic_of(training, device), device, longest, packed=training.layout == "packed"
+    )
+    tokens = (max(store.manifest["tokens"]) + len(store)) * (pairs or len(store)) // len(store)
+    room = probe.room // 2 if capturable(recipe, device) else probe.room  # a pass beside the memory of the graphs
+    found = largest_budget(probe, smallest=longest, most=max(longest, tokens // 20), room=room)
+    del forward, optimiser, probe, model
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # other processes may be going to need it
+    screen.say(f"batch_tokens auto: {found}")
+    return found
+
+
+def stored_recipe(out: Path) -> Recipe:
+    """The recipe a run was begun with, every choice made."""
+    path = out / "config.toml"
+    if not path.is_file():
+        raise FolderError(f"{out}: holds no run to resume; leave out --resume to begin one")
+    return validated(Recipe, read_toml(path), str(path))
+
+
+def resumed(recipe: Recipe, out: Path, device: torch.device) -> tuple[Recipe, Prepared]:
+    """The recipe of a begun run, with what may change at resume, and its data."""
+    stored = stored_recipe(out)
+    recipe = choose(_completed(recipe, stored), 0, device)  # every choice was made when the run began
+    refused = [name for name in differences(stored, recipe) if name not in MAY_CHANGE]
+    if refused:
+        raise ConfigError(f"--resume: changed since the run began: {', '.join(refused)}; change them back")
+    prepared = reopen(stored.data, out / "data")
+    if prepared is None:
+        raise FolderError(f"{out}: its data was never prepared; remove the folder and begin again")
+    return recipe, prepared
+
+
+def _completed(recipe: Recipe, stored: Recipe) -> Recipe:
+    """The recipe with what it leaves open taken from the stored one."""
+    given = recipe.model_dump(exclude_unset=True, exclude_none=True)
+    if given.get("training", {}).get("batch_tokens") == "auto":
+        del given["training"]["batch_tokens"]  # it was found when the run began
+    tree = stored.model_dump(exclude_none=True)
+    return Recipe.model_validate(
+        {name: {**tree.get(name, {}), **given.get(name, {})} for name in tree.keys() | given.keys()}
+    )

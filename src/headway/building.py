@@ -1,0 +1,108 @@
+"""The parts of a run, each from the recipe."""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from headway.data.feed import Feed
+from headway.data.preparation import Prepared
+from headway.errors import ConfigError
+from headway.models.catalog import CATALOG, Model, ModelConfig
+from headway.nn.compiling import compiles
+from headway.objectives import (
+    ConsistentLikelihood,
+    GuidedLikelihood,
+    LabelSmoothedLikelihood,
+    Objective,
+    ScheduledSampling,
+)
+from headway.recipe import BIASED, Recipe
+from headway.training.config import TrainingConfig
+from headway.training.optimiser import Optimiser
+
+SAMPLING_RAMP = 100_000
+"""Updates scheduled sampling reckons with where their number is not known."""
+
+
+def build_model(recipe: Recipe, prepared: Prepared) -> Model:
+    """A new model for the recipe."""
+    assert recipe.model is not None  # chosen before
+    _refuse_too_large(recipe.model, prepared.target.size)
+    _, architecture = CATALOG[recipe.model.architecture]
+    try:
+        return architecture(recipe.model, prepared.source.size, prepared.target.size)
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from None
+
+
+def _refuse_too_large(config: ModelConfig, vocabulary: int) -> None:
+    """Refuse a model that this machine could not hold, before it is tried."""
+    count = config.fewest_parameters(vocabulary)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 16 * count > memory:  # weights, gradients and two moments of four bytes each
+        told = f"{count / 1e6:,.0f} M parameters take {16 * count / 2**30:,.0f} GiB to train"
+        raise ConfigError(f"model: {told}, the machine has {memory / 2**30:,.0f}; lower dim, hidden or the layers")
+
+
+def feed_of(recipe: Recipe, prepared: Prepared, out: Path) -> Feed:
+    """The batches of every epoch, as the recipe wants them."""
+    training = recipe.training
+    assert isinstance(training.batch_tokens, int) and training.layout and recipe.model is not None  # chosen before
+    return Feed(
+        prepared,
+        seed=training.seed,
+        budget=training.batch_tokens,
+        layout=training.layout,
+        folder=out / "data" / "plans",
+        dropout=recipe.tokenizer.dropout,
+        longest=recipe.model.longest - 1,
+        curriculum=training.curriculum,
+        word_dropout=recipe.data.word_dropout,
+    )
+
+
+def objective_of(training: TrainingConfig) -> Objective:
+    """What training minimises."""
+    smoothing = training.label_smoothing
+    if training.r_drop:
+        return ConsistentLikelihood(smoothing, training.r_drop)
+    if training.scheduled_sampling:
+        ramp = (training.steps or SAMPLING_RAMP) // 2
+        return ScheduledSampling(smoothing, training.scheduled_sampling, ramp)
+    if training.guided_alignment:
+        return GuidedLikelihood(smoothing, training.guided_alignment)
+    return LabelSmoothedLikelihood(smoothing)
+
+
+def optimiser_of(training: TrainingConfig, model: Model) -> Optimiser:
+    """What moves the weights."""
+    return Optimiser(model, training.optimiser, (training.beta1, training.beta2), training.weight_decay)
+
+
+def longest_of(recipe: Recipe, prepared: Prepared) -> int:
+    """Cells of the longest sentence that training may meet."""
+    assert recipe.model is not None  # chosen before
+    if recipe.tokenizer.dropout:
+        return recipe.model.longest
+    store = prepared.store
+    return 1 + max(int(lengths.max()) for lengths in (store.source_lengths, store.target_lengths))
+
+
+def arithmetic_of(training: TrainingConfig, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+    """Where matrix products are computed in the configured precision."""
+    return partial(torch.autocast, device.type, torch.bfloat16, enabled=training.precision == "bf16")
+
+
+def capturable(recipe: Recipe, device: torch.device) -> bool:
+    """Whether nothing in an update depends on what the host knows only then, or takes room for every sentence."""
+    training, model = recipe.training, recipe.model
+    assert model is not None  # chosen before
+    plain = training.accumulate == 1 and training.optimiser != "muon"
+    plain = plain and not training.scheduled_sampling and not training.guided_alignment
+    packed = training.layout == "packed" and training.precision == "bf16"
+    packed = packed and model.positions not in BIASED and model.feedforward != "convolutional"
+    return device.type == "cuda" and plain and packed and compiles()
