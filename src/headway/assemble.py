@@ -29,9 +29,10 @@ from headway.training.journal import Journal, Unwritten
 from headway.training.memory import out_of_memory
 from headway.training.optimiser import Optimiser, freeze
 from headway.training.parallel import Parallel, joined, own_device, restarted
+from headway.training.passes import Pass
 from headway.training.progress import Progress
 from headway.training.signals import Stopper
-from headway.training.trainer import Pass, Trainer
+from headway.training.trainer import Trainer
 from headway.validation import Validator, validation_batches
 
 

@@ -21,8 +21,8 @@ from headway.screen import Screen
 from headway.start import open_start
 from headway.training.memory import Probe, largest_budget
 from headway.training.optimiser import freeze
+from headway.training.passes import Pass
 from headway.training.signals import Stopper
-from headway.training.trainer import Pass
 
 AGAIN = "give the same command again"
 """What to do when nothing was begun yet."""

@@ -28,7 +28,8 @@ from headway.recipe import SIZES, Recipe
 from headway.screen import Screen, Silent
 from headway.training.parallel import ALONE
 from headway.training.signals import Stopper
-from headway.training.trainer import Feed, Trainer, Update
+from headway.training.stream import Feed
+from headway.training.trainer import Trainer, Update
 from headway.trial import memory
 
 SLICES = 8

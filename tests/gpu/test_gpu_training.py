@@ -12,7 +12,7 @@ import headway.data.feed
 import headway.nn.dropout
 import headway.nn.linear
 import headway.objectives.projection
-import headway.training.trainer
+import headway.training.passes
 from headway.assemble import train, trainer_of
 from headway.beginning import begin, resumed
 from headway.config import validated
@@ -171,7 +171,7 @@ def plain(monkeypatch):
     def close():
         for module in (headway.nn.dropout, headway.nn.linear):
             monkeypatch.setattr(module, "element_kernels", lambda: None)
-        monkeypatch.setattr(headway.training.trainer, "lowered", lambda *_: nullcontext())
+        monkeypatch.setattr(headway.training.passes, "lowered", lambda *_: nullcontext())
         monkeypatch.setattr(short, "serves", lambda *_: False)
         monkeypatch.setattr(headway.objectives.projection, "_kernel_serves", lambda _: False)
         monkeypatch.setattr(CapturedUpdates, "serves", lambda *_: False)

@@ -1,22 +1,17 @@
 """The training loop: `Trainer.fit` begins updates and hears later what became of them."""
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
-from torch import nn
 
 from headway.data.batches import Batch
 from headway.errors import HeadwayError, Interrupted
 from headway.models.catalog import Model
-from headway.nn.dropout import seeds_ahead
-from headway.nn.linear import lowered
-from headway.objectives import Loss, Objective
 from headway.training.average import MovingAverage
 from headway.training.background import Background
 from headway.training.captured import CapturedUpdates, Outcome
@@ -30,6 +25,7 @@ from headway.training.parallel import Parallel, number, whole
 from headway.training.progress import Progress
 from headway.training.schedule import ENDING, learning_rate
 from headway.training.signals import Stopper, interrupted
+from headway.training.stream import Feed, Stream
 
 VALIDATIONS = 8
 """Validations within a time budget, at most."""
@@ -45,32 +41,6 @@ SAVED_AFTER = 600.0
 """Seconds after which a checkpoint is written where `save_every` does not say when."""
 MOST_SKIPPED = 10
 """Updates in a row that may be skipped for not being finite."""
-
-
-@runtime_checkable
-class Feed(Protocol):
-    """Batches in an order that depends on the seed and the data alone."""
-
-    def epoch(self, number: int, start: int, *, rank: int, world: int) -> tuple[int, Iterator[Batch]]:
-        """How many batches an epoch has, and those of one rank from `start` on; all ranks get equally many."""
-        ...
-
-
-class Pass(nn.Module):
-    """A model and its objective as one module: what is done with every batch, so that all of it can be distributed."""
-
-    def __init__(self, model: Model, objective: Objective, *, divided: bool = False) -> None:
-        super().__init__()
-        self.model, self.objective = model, objective
-        self.divided = divided
-        """Each process holds a part of every weight."""
-
-    def forward(self, batch: Batch, step: int) -> Loss:
-        """The loss of a batch at this step."""
-        if self.divided or not torch.is_autocast_enabled("cuda"):
-            return self.objective(self.model, batch, step)
-        with lowered(self.model, torch.get_autocast_dtype("cuda")), seeds_ahead(batch.labels.device):
-            return self.objective(self.model, batch, step)
 
 
 @dataclass(frozen=True)
@@ -165,7 +135,7 @@ class Trainer:
         return reason
 
     def _loop(self) -> str:
-        stream = _Stream(self.feed, self.parallel)
+        stream = Stream(self.feed, self.parallel)
         while True:
             over = self._over()
             if self._validation_due(bool(over)):
@@ -409,23 +379,3 @@ class Trainer:
             if update.tokens_per_second:
                 values["train/tokens_per_second"] = update.tokens_per_second
             self.journal.scalars(update.step, values)
-
-
-@dataclass
-class _Stream:
-    """The feed as one stream that follows the position in the run."""
-
-    feed: Feed
-    parallel: Parallel
-    length: int = field(default=0, init=False)
-    """Batches of the epoch last taken from."""
-    _batches: Iterator[Batch] = field(default_factory=lambda: iter(()), init=False)
-    _place: tuple[int, int] = field(default=(-1, -1), init=False)
-
-    def take(self, progress: Progress, most: int) -> list[Batch]:
-        """This process's next batches of the epoch, `most` of them or what is left."""
-        rank, world = self.parallel.rank, self.parallel.world
-        if self._place != (progress.epoch, progress.position):
-            self.length, self._batches = self.feed.epoch(progress.epoch, progress.position, rank=rank, world=world)
-        self._place = (progress.epoch, progress.position + most * world)
-        return list(itertools.islice(self._batches, most))
