@@ -188,3 +188,11 @@ def test_a_signal_while_outcomes_are_unknown_saves_the_step_and_loses_no_line_of
     lines = [json.loads(line) for line in made.journal.path.read_text().splitlines()]
     assert [line["step"] for line in lines if "train/loss" in line] == [n for n in (1, 4) if n <= step]
     assert made.captured._unsettled == 0
+
+
+def test_a_time_budget_is_planned_for_by_replayed_updates_too(replaying):
+    made, updates = replaying(steps=None, time="3s", validate_every=None, log_every=5000), []
+    made.on_update = updates.append
+    assert made.fit() in (f"all {made.progress.steps} steps are done", "its time of 3s is over")
+    assert updates[-1].steps is not None
+    assert updates[-1].learning_rate < max(update.learning_rate for update in updates)
