@@ -1,31 +1,15 @@
 """Commands and actions as lines: python recipes/scan-length/prepare.py FOLDER PREPARED."""
 
+import runpy
 import sys
 from pathlib import Path
 
-HELD_OUT = 1000
-"""Training pairs, spread over the file, that are for validation: there is no set for it."""
+SIMPLE = Path(__file__).parents[1] / "scan-simple" / "prepare.py"
 
 
 def prepare(folder: Path, out: Path) -> None:
-    """Write a command and its actions a line."""
-    training, test = (read(folder / "length_split" / f"tasks_{part}_length.txt") for part in ("train", "test"))
-    held = {place * len(training) // HELD_OUT for place in range(HELD_OUT)}
-    parts = {
-        "train": [pair for place, pair in enumerate(training) if place not in held],
-        "valid": [pair for place, pair in enumerate(training) if place in held],
-        "test": test,
-    }
-    for name, pairs in parts.items():
-        for side, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
-            (out / f"{name}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def read(path: Path) -> list[tuple[str, str]]:
-    """The pairs of a file of lines such as IN: walk OUT: I_WALK."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    halves = (line.removeprefix("IN: ").split(" OUT: ") for line in lines)
-    return [(command.strip(), actions.strip()) for command, actions in halves]
+    """As for the simple split."""
+    runpy.run_path(str(SIMPLE))["prepare"](folder, out, split="length")
 
 
 if __name__ == "__main__":

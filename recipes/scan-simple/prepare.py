@@ -7,9 +7,9 @@ HELD_OUT = 1000
 """Training pairs, spread over the file, that are for validation: there is no set for it."""
 
 
-def prepare(folder: Path, out: Path) -> None:
-    """Write a command and its actions a line."""
-    training, test = (read(folder / "simple_split" / f"tasks_{part}_simple.txt") for part in ("train", "test"))
+def prepare(folder: Path, out: Path, split: str = "simple") -> None:
+    """Write a command and its actions a line, of one of the ways to divide them."""
+    training, test = (read(folder / f"{split}_split" / f"tasks_{part}_{split}.txt") for part in ("train", "test"))
     held = {place * len(training) // HELD_OUT for place in range(HELD_OUT)}
     parts = {
         "train": [pair for place, pair in enumerate(training) if place not in held],
