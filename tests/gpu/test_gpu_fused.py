@@ -203,7 +203,7 @@ def test_a_captured_step_draws_new_masks_at_every_replay_and_its_gradients_use_t
 
     def step():
         total = added(x.float(), y, 0.3)
-        normal = joined(x, y, weight, bias, 1e-5, 0.3)
+        normal, _ = joined(x, y, weight, bias, 1e-5, 0.3)
         looked = look()
         inputs = y, weight, embedding.weight
         return total, looked, *torch.autograd.grad(total.sum() + normal.float().square().sum() + looked.sum(), inputs)

@@ -47,15 +47,6 @@ def _drop(
 
 
 @triton.jit
-def _rise(gradient, result, output, count, factor, BLOCK: tl.constexpr):
-    cell = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = cell < count
-    above = tl.load(gradient + cell, mask=inside, other=0.0).to(tl.float32)
-    kept = tl.load(result + cell, mask=inside, other=0.0) > 0.0
-    tl.store(output + cell, tl.where(kept, above * factor, 0.0).to(output.dtype.element_ty), mask=inside)
-
-
-@triton.jit
 def _add_up(
     gradient,
     result,
@@ -194,8 +185,6 @@ class _Dropped(torch.autograd.Function):
         if not ctx.rectify:
             below = _launch_drop(None, gradient, ctx.dtype, saved, ctx.probability)
             return gradient if ctx.joined else None, below, None, None
-        gradient, below = gradient.contiguous(), torch.empty_like(saved)
-        _rise[(triton.cdiv(saved.numel(), _BLOCK),)](
-            gradient, saved, below, saved.numel(), 1.0 / (1.0 - ctx.probability), BLOCK=_BLOCK, num_warps=4
-        )
-        return None, below, None, None
+        columns = saved.shape[-1]
+        below, _ = risen(gradient.reshape(-1, columns), saved.view(-1, columns), ctx.probability)
+        return None, below.view(saved.shape), None, None

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headway.nn.dropout import Dropout, rows_fused_here
+from headway.nn.linear import widely
 from headway.nn.positions import Positions, SinusoidalPositions
 
 
@@ -91,5 +92,4 @@ def unbiased(
     """The logits in single precision before their bias is added."""
     if states.dtype == torch.float32 or not states.is_cuda:
         return F.linear(states.float(), weight.float())
-    logits: Tensor = torch.mm(states.flatten(0, -2), weight.t(), out_dtype=torch.float32)
-    return logits.unflatten(0, states.shape[:-1])
+    return widely(states.flatten(0, -2), weight.t()).unflatten(0, states.shape[:-1])

@@ -133,20 +133,11 @@ def joined(
     bias: Float[Tensor, " dim"],
     epsilon: float,
     probability: float,
-) -> Float[Tensor, "*batch time dim"]:
-    """LayerNorm(x + dropout(y)) in the precision of `y`; the sum is remembered in that precision too."""
-    return joined_twice(x, y, weight, bias, epsilon, probability)[0]
-
-
-def joined_twice(
-    x: Float[Tensor, "*batch time dim"],
-    y: Float[Tensor, "*batch time dim"],
-    weight: Float[Tensor, " dim"],
-    bias: Float[Tensor, " dim"],
-    epsilon: float,
-    probability: float,
 ) -> tuple[Float[Tensor, "*batch time dim"], Float[Tensor, "*batch time dim"]]:
-    """The same tensor for two readers, whose gradients are then added on the way and not in a pass of their own."""
+    """LayerNorm(x + dropout(y)) in the precision of `y`, for two readers; the sum is remembered in that precision too.
+
+    The gradients of the two are added on the way and not in a pass of their own.
+    """
     return _Joined.apply(x, y, weight, bias, epsilon, probability, y.dtype)  # type: ignore[no-untyped-call]  # as torch left it
 
 

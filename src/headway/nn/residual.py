@@ -52,9 +52,9 @@ class Residual(nn.Module):
         """The same for two readers: the next residual to add to, and its sub-layer to see."""
         probability = self.dropout.probability
         if not self.before and rows_fused_here(x, probability, self.training):
-            from headway.nn.fused import joined_twice
+            from headway.nn.fused import joined
 
-            return joined_twice(x, y, self.norm.weight, self.norm.bias, self.norm.eps, probability)
+            return joined(x, y, self.norm.weight, self.norm.bias, self.norm.eps, probability)
         both = self.dropout.add(x, y)
         left = both if self.before else self.norm(both)
         return left, left

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headway.nn.compiling import compiles
+from headway.nn.linear import widely
 
 _LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Logits held at a time: on a CPU what stays in its caches between two products, on a GPU what keeps it busy."""
@@ -241,13 +242,11 @@ def _evenly(tokens: int, most: int, tile: int = 128) -> int:
 def _add_product(
     sums: Float[Tensor, "outputs inputs"], left: Float[Tensor, "outputs tokens"], right: Float[Tensor, "tokens inputs"]
 ) -> None:
-    """Add a product of matrices of lower precision; on a GPU it is never rounded to theirs."""
-    if not sums.is_cuda or sums.dtype != torch.float32:
-        sums += left @ right
-    elif _adds_to_single(sums.device):
+    """Add a product of matrices of lower precision, which is never rounded to theirs."""
+    if sums.is_cuda and _adds_to_single(sums.device):
         torch.addmm(sums, left, right, out_dtype=torch.float32, out=sums)
     else:
-        sums += torch.mm(left, right, out_dtype=torch.float32)
+        sums += widely(left, right)
 
 
 @cache
