@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import quality_gpu
 import train_gpu
 import train_growth
+import train_kernels
 from peers import quality
 from peers.gpu_work import END, PADDING, SIZES, START, Size, Work, cut, drawn, largest, sorted_work
 from peers.training_gpu import System, headway, headway_trainer, headway_work, loop, packed_batch
@@ -218,6 +219,14 @@ def test_the_whole_table_runs_on_a_cpu(capsys, monkeypatch):
     train_gpu.main()
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert line["system"] == "headway" and line["tokens_per_second"] > 0 and line["rounds"] == 2
+
+
+def test_gradients_are_compared_by_two_ways_of_computing_them(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train_kernels.py", "--device", "cpu", "--sizes", "mini", "--parts", "gradients"])
+    train_kernels.main()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["kernels"] for line in lines] == ["torch", "headway"]
+    assert all(line["relative_error"] < 1e-5 and line["loss"] == line["loss_in_single"] for line in lines)
 
 
 def test_random_batches_follow_the_asked_number_and_lengths():
