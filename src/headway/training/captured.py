@@ -91,7 +91,9 @@ class CapturedUpdates:
             try:
                 self._graphs[room] = self._captured(batch, room)
             except RuntimeError as error:
-                if not out_of_memory(error):
+                # A capture that is broken off complains on its own account, after what broke it.
+                before = error.__context__
+                if not (out_of_memory(error) or (isinstance(before, RuntimeError) and out_of_memory(before))):
                     raise
                 self.failed = True
         if self.failed:  # what the error held is free by now

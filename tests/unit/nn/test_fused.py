@@ -225,7 +225,8 @@ class OnGpu(torch.Tensor):
 
 
 def test_in_training_with_gradients_a_gpu_goes_through_the_kernels_and_otherwise_not(monkeypatch):
-    assert not fused_here(torch.zeros(3, 16).as_subclass(OnGpu), 0.3, True)  # nothing can be compiled here
+    monkeypatch.setattr(doors, "element_kernels", lambda: None)
+    assert not fused_here(torch.zeros(3, 16).as_subclass(OnGpu), 0.3, True)
     monkeypatch.setattr(doors, "element_kernels", lambda: elements)
     x = torch.zeros(3, 16).as_subclass(OnGpu)
     assert fused_here(x, 0.3, True)

@@ -165,6 +165,41 @@ def test_a_replayed_update_that_is_not_finite_moves_nothing(replaying, screen):
     assert not all(torch.equal(weight, before[name]) for name, weight in made.model.named_parameters())
 
 
+def broken_off(error):
+    """A capture in which something went wrong, and which then cannot be ended."""
+
+    def capture(*_):
+        try:
+            raise error
+        finally:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    return capture
+
+
+def test_where_memory_runs_out_in_a_capture_updates_are_taken_one_by_one_and_none_is_lost(replaying, screen):
+    made, updates, refused = replaying(log_every=5), [], []
+    made.on_update, capture = updates.append, made.captured._captured
+
+    def second_fails(batch, room):
+        refused.append(room)
+        return capture(batch, room) if len(refused) == 1 else broken_off(torch.OutOfMemoryError("out of memory"))()
+
+    made.captured._captured = second_fails
+    made.captured.room = lambda batch: Room(256, 256, 256, 64 if made.progress.step < 3 else 65)
+    made.fit()
+    assert [update.step for update in updates] == list(range(1, 13))
+    assert (len(refused), made.captured.failed, made.captured._unsettled) == (2, True, 0)
+    assert sum("too little memory to capture" in line for line in screen.lines) == 1
+
+
+def test_a_capture_that_fails_for_any_other_reason_is_no_matter_of_memory(replaying):
+    made = replaying()
+    made.captured._captured = broken_off(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    with pytest.raises(RuntimeError, match="previous error"):
+        made.fit()
+
+
 def test_a_signal_while_outcomes_are_unknown_saves_the_step_and_loses_no_line_of_the_journal(replaying):
     made = replaying(log_every=4, validate_every=12)
     epoch = made.feed.epoch
