@@ -1,6 +1,7 @@
 """What the methods of docs/methods.md cost: the time of a training step, as a ratio to that of plain likelihood.
 
     python benchmarks/methods_cpu.py
+    python benchmarks/methods_cpu.py --methods recompute       # training.recompute alone
 
 A small model on batches of a made-up corpus. Every method takes one step on the same batch, in random order, batch
 after batch; what is measured is processor time on one thread, which other work on the machine disturbs least. Making
@@ -28,6 +29,7 @@ from headway.data.store import build_store
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.data.word_dropout import WordDropout
 from headway.models.transformer import Transformer, TransformerConfig
+from headway.nn.recomputing import recomputing
 from headway.objectives import (
     ConsistentLikelihood,
     GuidedLikelihood,
@@ -44,6 +46,7 @@ OBJECTIVES: dict[str, Objective] = {
     "guided_alignment": GuidedLikelihood(SMOOTHING, 0.05),
     "word_dropout": LabelSmoothedLikelihood(SMOOTHING),
     "subword_dropout": LabelSmoothedLikelihood(SMOOTHING),
+    "recompute": LabelSmoothedLikelihood(SMOOTHING),
 }
 
 
@@ -84,11 +87,12 @@ def feeds(folder: Path, size: int) -> tuple[int, dict[str, Callable[[int], Batch
     return tokenizer.size, {method: feed(method) for method in OBJECTIVES}
 
 
-def seconds(model: Transformer, optimiser: torch.optim.Optimizer, objective: Objective, feed, number: int) -> float:
+def seconds(model: Transformer, optimiser: torch.optim.Optimizer, method: str, feed, number: int) -> float:
     """The processor time one step takes, making the batch included."""
     began = time.process_time()
     batch = feed(number)
-    loss = objective(model, batch, 10)
+    with recomputing(method == "recompute"):
+        loss = OBJECTIVES[method](model, batch, 10)
     (loss.total / loss.units).backward()
     optimiser.step()
     optimiser.zero_grad()
@@ -99,19 +103,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--sentences", type=int, default=24, help="pairs of a batch")
+    parser.add_argument("--methods", nargs="+", choices=list(OBJECTIVES), default=list(OBJECTIVES))
     options = parser.parse_args()
+    methods = list(dict.fromkeys(["likelihood", *options.methods]))
     torch.set_num_threads(1)
     torch.manual_seed(1)
     with tempfile.TemporaryDirectory() as folder:
         vocabulary, made = feeds(Path(folder), options.sentences)
         model = Transformer(TransformerConfig(preset="tiny"), vocabulary, vocabulary)
         optimiser = torch.optim.Adam(model.parameters(), lr=1e-4)
-        ratios: dict[str, list[float]] = {method: [] for method in OBJECTIVES}
+        ratios: dict[str, list[float]] = {method: [] for method in methods}
         plain, order = [], random.Random(0)
         for number in range(-2, options.rounds):
             taken = {
-                method: seconds(model, optimiser, OBJECTIVES[method], made[method], abs(number))
-                for method in order.sample(list(OBJECTIVES), len(OBJECTIVES))
+                method: seconds(model, optimiser, method, made[method], abs(number))
+                for method in order.sample(methods, len(methods))
             }
             if number < 0:  # warming up
                 continue

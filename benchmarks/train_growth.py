@@ -2,13 +2,15 @@
 
     python benchmarks/train_growth.py                       # all three on a GPU: about two minutes
     python benchmarks/train_growth.py --axes length --device cpu --tokens 256 --most 128 --seconds 0.1
+    python benchmarks/train_growth.py --axes parameters --recompute
 
 Headway's own training loop on batches of as many tokens on either side, all sentences equally long. One size grows, the
 others stay: a Transformer base, 32,000 known tokens, sentences of 32. Beside each measurement stands what theory has:
 the time in which a GPU that multiplied matrices all the time, at the speed measured first, would do the arithmetic of
 the step, attention's included; and the bytes of weights, gradients, moments and of what every layer keeps for its
-backward pass. `attention` names the kernels that served. A batch that does not fit is split by the trainer, which is
-told as `split`; where even that does not help, the line says `failed`.
+backward pass. `attention` names the kernels that served. Where a batch does not fit, it is tried once more with
+`training.recompute`, told as `recompute`, and `without` says what became of it before: split by the trainer, or failed.
+With --recompute all are measured so. A batch that fits neither way is `split` or `failed`.
 """
 
 import argparse
@@ -24,6 +26,7 @@ import numpy as np
 import torch
 
 from headway.throughput import matrix_peak
+from headway.training.memory import out_of_memory
 from peers.gpu_work import Clock, Size, named, show
 from peers.training_gpu import Memory, headway_trainer, loop, packed_batch
 
@@ -48,6 +51,7 @@ class Point:
     value: int
     size: Size
     length: int
+    recompute: bool = False
 
     @property
     def parameters(self) -> int:
@@ -60,15 +64,18 @@ class Point:
         return max(1, self.size.tokens // self.length)
 
     def flops(self) -> float:
-        """Of a step: the weights' and attention's, of which a causal one takes half."""
+        """Of a step: the weights' and attention's, a causal one's by half, and a third more where layers run twice."""
         tokens, size = self.pairs * self.length, self.size
         attention = 3 * size.layers * tokens * self.length * size.dim * (4 + 2 + 4)
-        return size.flops(tokens, tokens) + attention
+        whole, output = size.flops(tokens, tokens) + attention, 6 * tokens * size.vocabulary * size.dim
+        return whole + (whole - output) / 3 if self.recompute else whole
 
     def bytes(self) -> float:
         """Weights, gradients and two moments of four bytes, bf16 copies, and what is kept for the backward pass."""
         tokens, size = self.pairs * self.length, self.size
         kept = size.layers * (8 * size.dim + 2 * size.hidden + 14 * size.dim + 2 * size.hidden)
+        if self.recompute:  # what layers are given, keys and values of the source among it, and one decoder layer whole
+            kept = size.layers * 4 * size.dim + 14 * size.dim + 2 * size.hidden
         return 18 * self.parameters + 2 * tokens * kept
 
 
@@ -120,7 +127,8 @@ def measured(point: Point, seconds: float, device: torch.device) -> dict[str, An
     if gpu:
         torch.cuda.reset_peak_memory_stats(device)
     model = size.model(longest=max(point.length, 2))
-    trainer = headway_trainer(model, size.vocabulary, point.pairs * point.length, device, point.length, layout="packed")
+    training = {"layout": "packed", "recompute": point.recompute}
+    trainer = headway_trainer(model, size.vocabulary, point.pairs * point.length, device, point.length, **training)
     lengths = np.full((2, point.pairs), point.length)
     trainer.feed = Memory([packed_batch(lengths, size.vocabulary) for _ in range(2)])
     served: set[str] = set()
@@ -142,9 +150,26 @@ def measured(point: Point, seconds: float, device: torch.device) -> dict[str, An
         "attention": sorted(served),
         "parameters": sum(weight.numel() for weight in trainer.model.parameters()),
         "captured": trainer.captured is not None and not trainer.captured.failed,
+        "recompute": point.recompute,
         "split": trainer.progress.cells is not None,
         "warm_up_seconds": round(warm_up, 2),
     }
+
+
+def tried(point: Point, seconds: float, device: torch.device) -> dict[str, Any]:
+    """The same beside what theory has, or why it failed; again with layers run twice where a batch does not fit."""
+    try:
+        found = measured(point, seconds, device)
+        short = found["split"]
+    except Exception as error:  # noqa: BLE001  # where it stops is a finding
+        found = {"failed": f"{type(error).__name__}: {error}"[:200]}
+        short = isinstance(error, RuntimeError) and out_of_memory(error)
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    if short and not point.recompute:
+        return tried(replace(point, recompute=True), seconds, device) | {"without": found.get("failed", "split")}
+    return {"theory_flops": point.flops(), "theory_bytes": round(point.bytes())} | found
 
 
 def main() -> None:
@@ -155,6 +180,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="that each point is measured for")
     parser.add_argument("--tokens", type=int, help="of a batch on either side; 16,384 by default")
     parser.add_argument("--most", type=int, help="leave larger sizes out")
+    parser.add_argument("--recompute", action="store_true", help="compute all layers again in the backward pass")
     options = parser.parse_args()
     device = torch.device(options.device)
     peak = matrix_peak(device, half=device.type == "cuda")
@@ -163,15 +189,9 @@ def main() -> None:
         line = {"growth": point.axis, "value": point.value, "system": "headway", "device": named(device)}
         line |= {"dim": size.dim, "layers": size.layers, "vocabulary": size.vocabulary, "length": point.length}
         line |= {"tokens": point.pairs * point.length, "matmul_teraflops": round(peak / 1e12, 2)}
-        line |= {"theory_ms": round(1000 * point.flops() / peak, 3), "theory_bytes": round(point.bytes())}
-        try:
-            line |= measured(point, options.seconds, device)
-        except Exception as error:  # noqa: BLE001  # where it stops is a finding
-            line |= {"failed": f"{type(error).__name__}: {error}"[:200]}
+        line |= tried(replace(point, recompute=options.recompute), options.seconds, device)
+        line["theory_ms"] = round(1000 * line.pop("theory_flops") / peak, 3)
         show(**line)
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

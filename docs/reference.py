@@ -12,6 +12,7 @@ from headway.config import Settings
 from headway.data.cleaning import CleaningConfig
 from headway.data.config import CorpusConfig, DataConfig
 from headway.data.tokenizer import TokenizerConfig
+from headway.models.catalog import CATALOG
 from headway.models.transformer import TransformerConfig
 from headway.search import DecodingConfig
 from headway.start import StartConfig
@@ -46,11 +47,17 @@ LIMITS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "b
 
 
 def page() -> str:
-    """The whole page."""
-    return "\n\n".join([HEAD, *(_group(name, settings) for name, settings in GROUPS.items())]) + "\n"
+    """The whole page; after the Transformer's settings stand those of the other architectures."""
+    parts = [HEAD]
+    for name, settings in GROUPS.items():
+        parts.append(_group(f"[[{name}]]" if name in SEVERAL else f"[{name}]", settings))
+        if name == "model":
+            others = ((other, config) for other, (config, _) in CATALOG.items() if config is not settings)
+            parts += [_group(f'[model] architecture = "{other}"', config) for other, config in others]
+    return "\n\n".join(parts) + "\n"
 
 
-def _group(name: str, settings: type[Settings]) -> str:
+def _group(title: str, settings: type[Settings]) -> str:
     schema = settings.model_json_schema()
     required = schema.get("required", [])
     rows = [
@@ -59,7 +66,6 @@ def _group(name: str, settings: type[Settings]) -> str:
         if "$ref" not in field  # a group of its own
     ]
     head = "| setting | value | default | meaning |\n| --- | --- | --- | --- |"
-    title = f"[[{name}]]" if name in SEVERAL else f"[{name}]"
     return "\n".join([f"## `{title}`\n\n{_one_line(schema['description'])}\n", head, *rows])
 
 

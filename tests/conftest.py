@@ -28,6 +28,8 @@ from dataclasses import dataclass  # noqa: E402
 
 import pytest  # noqa: E402
 
+from sentences import SENTENCES  # noqa: E402
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -79,15 +81,6 @@ def headway(capsys, monkeypatch) -> Callable[..., Outcome]:
         return Outcome(int(stopped.value.code or 0), *capsys.readouterr())
 
     return run
-
-
-SENTENCES = [
-    f"{who} {does} {what} ."
-    for who in ("le chat", "un chien", "la reine", "Zoë")
-    for does in ("voit", "mange", "garde")
-    for what in ("la pomme", "le pain", "une fleur", "l'arbre", "tout")
-]
-"""Sixty lines to learn from."""
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import torch
 
-from conftest import SENTENCES
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.search import DecodingConfig
 from headway.translator import Translator
+from sentences import SENTENCES
 
 
 def save_lively(folder: Path, *, seed: int = 1, strength: float = 3.0) -> Path:

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from headway.data.alignment import words_of_tokens
 from headway.data.tokenizer import Tokenizer
+from headway.errors import ConfigError
 from headway.inspection import Attention
-from headway.models.catalog import Model
+from headway.models.model import autoregressive
 from headway.nn.stacks import Weights
-from headway.objectives.guidance import HEAD, guided_layer
+from headway.objectives.guidance import guided_weights
 from headway.scoring import Tokens, batches, padded
 from headway.translation import Translation
 from headway.translator import END, START, Translator
@@ -46,14 +47,16 @@ def word_alignments(
     ]
 
 
-def decisive(model: Model, cross_weights: Weights, *, guided: bool) -> Float[Tensor, "batch target source"]:
+def decisive(cross_weights: Weights, *, guided: bool) -> Float[Tensor, "batch target source"]:
     """The cross attention that decides which words are linked: of the head that was taught, or the mean of many.
 
     Without guidance it is the mean over all heads of the last two layers: which of the two looks at what is being
     translated differs from model to model, and the other one is diffuse.
     """
+    if not cross_weights:
+        raise ConfigError("alignment: this model has no attention to the source; use one that has")
     if guided:
-        return cross_weights[guided_layer(model)][:, HEAD]
+        return guided_weights(cross_weights)
     return torch.stack(cross_weights[-2:]).mean((0, 2))
 
 
@@ -137,8 +140,9 @@ def _decisive_weights(
     translator: Translator, pairs: Sequence[Tokens], *, guided: bool
 ) -> Float[np.ndarray, "batch target source"]:
     source, given = padded(translator, pairs)
-    decoded = translator.model.decode(given, translator.model.encode(source), need_weights=True)
-    return decisive(translator.model, decoded.cross_weights, guided=guided).float().cpu().numpy()
+    model = autoregressive(translator.model, "alignment")
+    decoded = model.decode(given, model.encode(source), need_weights=True)
+    return decisive(decoded.cross_weights, guided=guided).float().cpu().numpy()
 
 
 Kinds = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -148,11 +152,14 @@ Kinds = tuple[np.ndarray, np.ndarray, np.ndarray]
 @torch.inference_mode()
 def _all_weights(translator: Translator, pairs: Sequence[Tokens]) -> list[Kinds]:
     source, given = padded(translator, pairs)
-    encoded = translator.model.encode(source, need_weights=True)
-    decoded = translator.model.decode(given, encoded, need_weights=True)
+    model = autoregressive(translator.model, "attention")
+    encoded = model.encode(source, need_weights=True)
+    decoded = model.decode(given, encoded, need_weights=True)
+    sizes = (source.longest, source.longest), (given.longest, given.longest), (given.longest, source.longest)
+    weights = encoded.weights, decoded.self_weights, decoded.cross_weights
     kinds = [
-        torch.stack(each, 1).float().cpu().numpy()
-        for each in (encoded.weights, decoded.self_weights, decoded.cross_weights)
+        torch.stack(each, 1).float().cpu().numpy() if each else np.zeros((len(pairs), 0, 0, *size), dtype=np.float32)
+        for each, size in zip(weights, sizes, strict=True)
     ]
     found = []
     for row, (read, made) in enumerate(pairs):

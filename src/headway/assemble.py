@@ -12,11 +12,20 @@ from torch import nn
 
 from headway.allocator import keep_freed_memory
 from headway.beginning import AGAIN, held, prepare_run, resumed, stored_recipe, undone
-from headway.building import arithmetic_of, build_model, capturable, feed_of, longest_of, objective_of, optimiser_of
+from headway.building import (
+    arithmetic_of,
+    build_model,
+    capturable,
+    feed_of,
+    judged_by,
+    longest_of,
+    objective_of,
+    optimiser_of,
+)
 from headway.data.preparation import Prepared
 from headway.errors import ConfigError, HeadwayError
 from headway.finish import finish
-from headway.models.catalog import Model
+from headway.models.model import Model
 from headway.recipe import Recipe
 from headway.screen import Screen, Silent
 from headway.start import open_start, start_from_vectors
@@ -80,7 +89,8 @@ def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, re
                 reason = _fitted(trainer)
                 screen.say(f"training ends: {reason}")
                 parallel.in_turn(lambda: finish(trainer, prepared, recipe, out, screen.say))
-                screen.say(f"the model is in {out / 'best'}; try: headway translate {out} < FILE")
+                use = f"translate {out} < FILE" if recipe.data.text is None else f"sample {out}"
+                screen.say(f"the model is in {out / 'best'}; try: headway {use}")
     return out / "best"
 
 
@@ -138,7 +148,8 @@ def trainer_of(
     keep_freed_memory()
     divided = parallel.sharded and parallel.world > 1
     judged = copy.deepcopy(model).to(device) if training.ema or divided else None
-    forward = parallel.distributed(Pass(model.to(device), objective_of(training), divided=divided), model)
+    step = Pass(model.to(device), objective_of(recipe), divided=divided, recompute=training.recompute)
+    forward = parallel.distributed(step, model)
     optimiser = optimiser_of(training, model)
     average = MovingAverage(model, training.ema) if training.ema else None
     progress = Progress(steps=_planned(training), time=training.time, world=parallel.world)
@@ -162,6 +173,7 @@ def trainer_of(
             device=device,
             translated=training.validation_sentences,
             samples=training.samples,
+            objective=judged_by(recipe.model),
         ),
         checkpoints=checkpoints,
         journal=Journal(out, screen.say, begins_at=progress.step) if parallel.first else Unwritten(),
@@ -228,6 +240,6 @@ def _described(model: Model, prepared: Prepared, recipe: Recipe, parallel: Paral
     if parallel.world > 1:
         kind += f", {parallel.world} processes{' (sharded)' if parallel.sharded else ''}"
     return (
-        f"{count / 1e6:.1f} M parameters, {config.encoder_layers}+{config.decoder_layers} layers of {config.dim}, "
+        f"{count / 1e6:.1f} M parameters, {config.shape_in_words}, "
         f"{prepared.target.size} known tokens, {training.batch_tokens} a batch, {kind}"
     )

@@ -13,9 +13,7 @@ from headway.config import read_toml, validated, write_toml
 from headway.data.preparation import Prepared, divide, overlap, prepare, reopen
 from headway.errors import ConfigError, FolderError, UserError
 from headway.folders import locked, write_text
-from headway.objectives import (
-    check_guidance,
-)
+from headway.objectives import check_alignable, check_guidance, without_path
 from headway.recipe import MAY_CHANGE, Recipe, choose, differences
 from headway.screen import Screen
 from headway.start import open_start
@@ -97,6 +95,7 @@ def prepare_run(
     recipe = choose(recipe, split.pairs, device)
     assert recipe.model is not None and recipe.training.layout is not None  # chosen just now
     check_guidance(recipe.training.guided_alignment, recipe.data, recipe.tokenizer, recipe.training.layout)
+    check_alignable(recipe.model, recipe.data, recipe.tokenizer)
     prepared = prepare(
         recipe.data,
         recipe.tokenizer,
@@ -105,13 +104,18 @@ def prepare_run(
         split=split,
         report=screen.working,
         tokenizers=start.tokenizers(recipe.data, split, screen.working) if start is not None else None,
+        aligned=recipe.model.aligned,
     )
     long = {f"over {recipe.model.longest - 1} tokens": prepared.store.dropped}
     left = "".join(f", {n} left out ({why})" for why, n in (prepared.split.left_out | long).items() if n)
-    screen.say(f"{len(prepared.store)} training pairs, {len(split.valid)} for validation{left}")
+    units = "pairs" if recipe.data.text is None else "texts"
+    screen.say(f"{len(prepared.store)} training {units}, {len(split.valid)} for validation{left}")
     if len(prepared.store.corpora) > 1:
         sizes = zip(recipe.data.names, prepared.store.corpora, strict=True)
         screen.say("; ".join(f"{pairs} pairs of {name}" for name, pairs in sizes))
+    store = prepared.store
+    if lost := without_path(recipe.model, store.source_lengths, store.target_lengths):
+        screen.say(f"{lost} training pairs have more target tokens than slots: raise model.upsample to learn from them")
     common = overlap(recipe.data, split)
     if common:
         screen.say(f"warning: the sources of {common} training pairs stand in {recipe.data.test_source} too")
@@ -136,7 +140,8 @@ def _largest_budget(recipe: Recipe, prepared: Prepared, device: torch.device, sc
     training, store = recipe.training, prepared.store
     model = build_model(recipe, prepared).to(device)
     freeze(model, training.freeze)
-    forward, optimiser = Pass(model, objective_of(training)), optimiser_of(training, model)
+    forward = Pass(model, objective_of(recipe), recompute=training.recompute)
+    optimiser = optimiser_of(training, model)
     longest = longest_of(recipe, prepared)
     probe = Probe(
         forward, optimiser, arithmetic_of(training, device), device, longest, packed=training.layout == "packed"

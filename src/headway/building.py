@@ -11,16 +11,21 @@ import torch
 from headway.data.feed import Feed
 from headway.data.preparation import Prepared
 from headway.errors import ConfigError
-from headway.models.catalog import CATALOG, Model, ModelConfig
+from headway.models.catalog import CATALOG
+from headway.models.model import Model, ModelConfig
+from headway.models.transformer import TransformerConfig
 from headway.nn.compiling import compiles
 from headway.objectives import (
+    AlignmentLikelihood,
     ConsistentLikelihood,
+    FertilityLikelihood,
     GuidedLikelihood,
     LabelSmoothedLikelihood,
+    MaskedLikelihood,
     Objective,
     ScheduledSampling,
 )
-from headway.recipe import BIASED, Recipe
+from headway.recipe import Recipe
 from headway.training.config import TrainingConfig
 from headway.training.optimiser import Optimiser
 
@@ -34,9 +39,11 @@ def build_model(recipe: Recipe, prepared: Prepared) -> Model:
     _refuse_too_large(recipe.model, prepared.target.size)
     _, architecture = CATALOG[recipe.model.architecture]
     try:
-        return architecture(recipe.model, prepared.source.size, prepared.target.size)
+        model = architecture(recipe.model, prepared.source.size, prepared.target.size)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from None
+    model.prepare(map(prepared.source.spelling, range(prepared.source.size)))
+    return model
 
 
 def _refuse_too_large(config: ModelConfig, vocabulary: int) -> None:
@@ -65,9 +72,25 @@ def feed_of(recipe: Recipe, prepared: Prepared, out: Path) -> Feed:
     )
 
 
-def objective_of(training: TrainingConfig) -> Objective:
+OWN_OBJECTIVES: dict[str, Callable[[float], Objective]] = {
+    "ctc": AlignmentLikelihood,
+    "fertility": FertilityLikelihood,
+    "mask-predict": MaskedLikelihood,
+}
+"""What models are trained by that are not trained to predict the next token: by architecture, from the smoothing."""
+
+
+def objective_of(recipe: Recipe) -> Objective:
     """What training minimises."""
+    assert recipe.model is not None  # chosen before
+    training, model = recipe.training, recipe.model
     smoothing = training.label_smoothing
+    if model.architecture in OWN_OBJECTIVES:
+        for name in ("r_drop", "scheduled_sampling", "guided_alignment"):
+            if getattr(training, name):
+                told = f"training.{name}: a {model.architecture} model is trained by a loss of its own"
+                raise ConfigError(f"{told}; leave the setting out")
+        return OWN_OBJECTIVES[model.architecture](smoothing)
     if training.r_drop:
         return ConsistentLikelihood(smoothing, training.r_drop)
     if training.scheduled_sampling:
@@ -76,6 +99,11 @@ def objective_of(training: TrainingConfig) -> Objective:
     if training.guided_alignment:
         return GuidedLikelihood(smoothing, training.guided_alignment)
     return LabelSmoothedLikelihood(smoothing)
+
+
+def judged_by(model: ModelConfig) -> Objective:
+    """What a model is judged by on the validation pairs: the surprise of its own objective."""
+    return OWN_OBJECTIVES.get(model.architecture, LabelSmoothedLikelihood)(0.0)
 
 
 def optimiser_of(training: TrainingConfig, model: Model) -> Optimiser:
@@ -104,5 +132,16 @@ def capturable(recipe: Recipe, device: torch.device) -> bool:
     plain = training.accumulate == 1 and training.optimiser != "muon"
     plain = plain and not training.scheduled_sampling and not training.guided_alignment
     packed = training.layout == "packed" and training.precision == "bf16"
-    packed = packed and model.positions not in BIASED and model.feedforward != "convolutional"
-    return device.type == "cuda" and plain and packed and compiles()
+    packed = packed and model.packable and isinstance(model, TransformerConfig) and model.feedforward != "convolutional"
+    if not (device.type == "cuda" and plain and packed and compiles()):
+        return False
+    return not training.recompute or _drawn_by_seed(model)
+
+
+def _drawn_by_seed(model: ModelConfig) -> bool:
+    """Whether kernels of our own draw all dropout: torch's generator cannot be turned back inside of a graph."""
+    from headway.nn.attention.short import FORWARDS  # there is Triton where this is asked
+
+    if not isinstance(model, TransformerConfig) or model.attention_dropout == 0.0:
+        return True
+    return model.width in FORWARDS

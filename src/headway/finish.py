@@ -61,6 +61,15 @@ def _finished(folder: Path, step: int) -> bool:
 def model_card(recipe: Recipe, found: Validation, step: int) -> str:
     """The README of a model folder."""
     scores = "\n".join(f"| {name} | {value:.3f} |" for name, value in found.scores.items())
+    told = f"""BLEU and chrF are sacreBLEU's with default settings, greedy decoding, on at most
+{recipe.training.validation_sentences} validation sentences.
+
+    headway translate FOLDER < in > out"""
+    if recipe.data.text is not None:
+        told = """Loss is in nats a token, perplexity is e to it.
+
+    headway sample FOLDER
+    headway score FOLDER --target FILE"""
     return f"""# A Headway model
 
 Trained by Headway {headway.__version__} for {step} updates on `{"`, `".join(recipe.data.names)}`.
@@ -70,8 +79,5 @@ The licence of the training data decides how it may be used.
 | --- | --- |
 {scores}
 
-BLEU and chrF are sacreBLEU's with default settings, greedy decoding, on at most
-{recipe.training.validation_sentences} validation sentences.
-
-    headway translate FOLDER < in > out
+{told}
 """

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from headway.building import build_model, feed_of
+from headway.building import build_model, feed_of, judged_by
 from headway.data.batches import Batch
 from headway.errors import HeadwayError
-from headway.models.catalog import Model
-from headway.objectives import LabelSmoothedLikelihood
+from headway.models.model import Model, NonAutoregressive
 from headway.recipe import Recipe
 from headway.screen import Screen
 from headway.sequences import Sequences
+from headway.training.passes import Pass
 from headway.trial import memory, sample
 
 SAMPLE = 2000
@@ -34,7 +34,9 @@ def rehearse(recipe: Recipe, *, device: torch.device, screen: Screen) -> None:
         _, batches = feed_of(recipe, prepared, Path(name) / "run").epoch(0, 0)
         batch = next(batches).to(device)
         _masks(model, batch, screen)
-        learn = _Learner(model, batch, torch.autocast(device.type, torch.bfloat16, recipe.training.precision == "bf16"))
+        arithmetic = torch.autocast(device.type, torch.bfloat16, recipe.training.precision == "bf16")
+        forward = Pass(model, judged_by(model.config), recompute=recipe.training.recompute)
+        learn = _Learner(forward, batch, arithmetic)
         _speed(learn, taken.pairs, screen)
         _loss(learn, recipe, screen)
         _memory(device, screen)
@@ -43,6 +45,9 @@ def rehearse(recipe: Recipe, *, device: torch.device, screen: Screen) -> None:
 
 def _masks(model: Model, batch: Batch, screen: Screen) -> None:
     """No output may depend on a later target token, nor on the padding of others."""
+    if isinstance(model, NonAutoregressive):
+        screen.say("masks: the model writes all tokens at once, no position is hidden from another")
+        return
     first = Sequences.pad([_sentence(batch.source, 0)], 0).to(batch.labels.device)
     target = Sequences.pad([_sentence(batch.target, 0)], 0).to(batch.labels.device)
     model.eval()
@@ -75,14 +80,19 @@ def _sentence(sequences: Sequences, index: int) -> list[int]:
 class _Learner:
     """A model and the one batch it is to learn."""
 
-    model: Model
+    forward: Pass
     batch: Batch
     arithmetic: torch.autocast
+
+    @property
+    def model(self) -> Model:
+        """The model that learns."""
+        return self.forward.model
 
     def __call__(self) -> float:
         """One forward and backward pass without smoothing: nats a token."""
         with self.arithmetic:  # anew for every pass: it keeps low-precision copies of the weights while it lasts
-            loss = LabelSmoothedLikelihood()(self.model, self.batch)
+            loss = self.forward(self.batch, 1)
         (loss.total / loss.units).backward()
         return float(loss.surprise) / loss.units
 

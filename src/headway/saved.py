@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from pydantic import Field, ValidationError
 
-from headway.config import Settings, read_toml, validated
+from headway.config import Settings, located, read_toml, validated
 from headway.data.tokenizer import Tokenizer
 from headway.errors import FolderError
 from headway.folders import plain_file, verify_folder, write_folder
-from headway.models.catalog import CATALOG, Model, ModelConfig
+from headway.models.catalog import CATALOG, AnyModelConfig, read_model_config
+from headway.models.model import Model, ModelConfig
 from headway.search import DecodingConfig
 from headway.training.checkpoint import load_parameters, parameters, read_tensors, write_tensors
 
@@ -27,7 +28,7 @@ class Card(Settings):
 
     headway: str
     """The version that wrote it."""
-    model: ModelConfig
+    model: AnyModelConfig
     """The shape of the model."""
     source_vocabulary: int
     """Tokens of the source tokenizer."""
@@ -130,7 +131,7 @@ def _checkpoint(path: Path, manifest: Mapping[str, Any], device: str | torch.dev
     weights = "average.safetensors" if "average.safetensors" in manifest["files"] else "model.safetensors"
     if weights not in manifest["files"]:
         raise FolderError(f"{path}: its manifest does not name {weights}; use another checkpoint")
-    shape = validated(ModelConfig, tree.get("model", {}), f"{config}: model")
+    shape = read_model_config(tree.get("model", {}), f"{config}: model")
     model = _model(path / weights, config, shape, (source.size, target.size))
     return Saved(
         model.to(device), source, target, validated(DecodingConfig, tree.get("decoding", {}), f"{config}: decoding")
@@ -156,7 +157,7 @@ def _card(path: Path) -> Card:
         return Card.model_validate_json(json.dumps(tree))
     except ValidationError as error:
         problem = error.errors()[0]
-        name = ".".join(map(str, problem["loc"]))[:80] or "config"
+        name = ".".join(located(Card, [str(part) for part in problem["loc"]])[0])[:80] or "config"
         raise FolderError(f"{config}: {name}: {problem['msg']}; use another copy of the folder") from None
     except (ValueError, RecursionError):
         raise FolderError(f"{config}: not valid JSON; use another copy of the folder") from None

@@ -15,14 +15,14 @@ from headway.data.preparation import Report, Split, vocabulary_texts
 from headway.data.tokenizer import JsonTokenizer, Tokenizer, TokenizerConfig
 from headway.data.vectors import read_vectors
 from headway.errors import ConfigError
-from headway.models.catalog import Model, ModelConfig
+from headway.models.model import Model, ModelConfig
 from headway.nn.embedding import Embedding
 from headway.training.checkpoint import load_parameters, parameters
 from headway.translator import Translator, load
 
 FREE = frozenset({"preset", "dropout", "attention_dropout", "activation_dropout"})
 """Settings of a model that may differ from those of the folder: no weight depends on them."""
-TABLES = {"source_embedding.weight": 0, "target_embedding.weight": 1, "output.weight": 1, "output.bias": 1}
+TABLES = {"source_embedding.weight": 0, "target_embedding.weight": 1, "output.weight": 1, "output.bias": 1, "ends": 0}
 """Weights with a row a token, and whose: 0 is source, 1 is target."""
 
 
@@ -45,7 +45,8 @@ class Start:
     def model_config(self, given: ModelConfig | None) -> ModelConfig:
         """The shape of the folder's model with the dropout that was given; any other shape is refused by name."""
         own = self.origin.model.config
-        free = FREE if own.positions == "learned" else FREE | {"longest"}  # only a learned table has that many rows
+        learned = getattr(own, "positions", None) == "learned"  # only such a table has a row for every position
+        free = FREE if learned else FREE | {"longest"}
         asked = given.model_dump(exclude_unset=True) if given is not None else {}
         wrong = [name for name, value in asked.items() if name not in free and value != getattr(own, name)]
         if wrong:
@@ -94,6 +95,7 @@ class Start:
                     rows = rows - math.log(1 + len(rows))
                 weights[name] = torch.cat([weights[name], rows])
         load_parameters(model, weights, str(self.config.model))
+        model.prepare(map(source.spelling, range(source.size)))
 
 
 def open_start(config: StartConfig) -> Start:

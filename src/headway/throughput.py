@@ -336,13 +336,13 @@ def _drawn_up(
     config, training, device = trainer.model.config, recipe.training, trainer.device
     peak, used, total = found
     machine = f"{platform.machine()} CPU, {torch.get_num_threads()} of {os.cpu_count()} threads"
-    names = ("batch_tokens", "accumulate", "layout", "precision", "optimiser")
+    names = ("batch_tokens", "accumulate", "layout", "precision", "optimiser", "recompute")
     return Throughput(
         machine=torch.cuda.get_device_name(device) if device.type == "cuda" else machine,
-        model=f"{config.encoder_layers}+{config.decoder_layers} layers of {config.dim}",
+        model=config.shape_in_words,
         parameters=sum(weight.numel() for weight in trainer.model.parameters()),
         vocabulary=len(trainer.model.output.weight),
-        settings={name: getattr(training, name) for name in names},
+        settings={name: getattr(training, name) for name in names if name != "recompute" or training.recompute},
         captured=trainer.captured is not None and not trainer.captured.failed,
         data=data,
         slices=slices,

@@ -82,6 +82,14 @@ class Translation(str):
         text.alternatives, text.cut = (), any(each.cut for each in passages)
         return text
 
+    def with_hypotheses(self, found: Sequence[Hypothesis]) -> "Translation":
+        """The same source, read in one piece, with other hypotheses, best first."""
+        return Translation(self._writer, self.source, found, cut=self.cut, tags=self.tags)
+
+    def with_passages(self, passages: "Sequence[Translation]") -> "Translation":
+        """The same source with other outputs of its parts."""
+        return Translation.of_passages(self._writer, self.source, passages, self.gaps, self.tags)
+
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         """Copies and pickles are the plain text: a model does not travel with it."""
         return str, (str(self),)

@@ -1,7 +1,7 @@
 """A trained model with its tokenizers: text in, text out, and what it looked at."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +21,8 @@ from headway.engine import Backend, Engine
 from headway.engine.readiness import Precision, ready
 from headway.errors import ConfigError
 from headway.inspection import Attention
-from headway.models.catalog import Model
+from headway.models.model import Model, autoregressive, translating
+from headway.nn.stacks import Weights
 from headway.passages import joined
 from headway.reading import Reader, Reading, numbered
 from headway.saved import Saved, model_folder, read_saved, write_saved
@@ -134,7 +135,7 @@ class Translator:
     def _growing(self, request: Request, decoding: DecodingConfig) -> Iterator[tuple[int, ...] | list[Hypothesis]]:
         """The tokens that are certain, after every step, and at last what was found."""
         engine = self._speller if request.banned else self.engine
-        if request.source and isinstance(engine, Engine) and engine.lexicon is None and not decoding.mbr:
+        if request.source and isinstance(engine, Engine) and engine.stepwise and not decoding.mbr:
             search = engine.begin(
                 [request], decoding.model_copy(update={"longest": min(decoding.longest, self.longest)})
             )
@@ -204,7 +205,7 @@ class Translator:
         *,
         check: Callable[[], None] = lambda: None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses for every request, in order; an empty source gets none.
+        """The best hypotheses for every request, in order; an empty source gets none, unless the model reads no source.
 
         `check` is called before every batch and may raise to stop.
         """
@@ -225,6 +226,7 @@ class Translator:
         return [found[place] for place in order[: decoding.nbest]]
 
     def _reader(self, decoding: DecodingConfig, named: Callable[[int], str]) -> Reader:
+        translating(self.model, "translate")
         return Reader(self.source, self.longest, decoding.long, named)
 
     def _requests(self, reading: Reading, decoding: DecodingConfig, where: str) -> list[Request]:
@@ -264,17 +266,22 @@ class Translator:
         """Read `source` and write `tokens` once more, keeping the weights of every layer and head."""
         shown = [f"⟨{tag}⟩" for tag in tags]
         pieces = [*zip(self.source.tagged(tags), shown, strict=True), *self.source.pieces(source)][: self.longest]
-        encoded = self.model.encode(self._source([[token for token, _ in pieces]]), need_weights=True)
+        model = autoregressive(self.model, "attention")
+        encoded = model.encode(self._source([[token for token, _ in pieces]]), need_weights=True)
         given = Sequences.pad([[self.target.start, *tokens]], self.target.padding).to(self.device)
-        decoded = self.model.decode(given, encoded, need_weights=True)
-        written = self._written(tokens)
+        decoded = model.decode(given, encoded, need_weights=True)
+        written, read = self._written(tokens), len(pieces) + 1
+        made = len(written) + 1
+        if not (encoded.weights or decoded.self_weights or decoded.cross_weights):
+            told = f"attention: this {model.config.architecture} model has none"
+            raise ConfigError(f"{told}; use one that looks at its source")
         return Attention(
             source=(*(text for _, text in pieces), END),
             target_in=(START, *written),
             target_out=(*written, END),
-            encoder=_stacked(encoded.weights),
-            decoder=_stacked(decoded.self_weights),
-            cross=_stacked(decoded.cross_weights),
+            encoder=_stacked(encoded.weights, read, read),
+            decoder=_stacked(decoded.self_weights, made, made),
+            cross=_stacked(decoded.cross_weights, made, read),
             translation=self.detokenize(tokens),
             sentence=source,
         )
@@ -283,7 +290,8 @@ class Translator:
     def following(self, source: Sequence[int], tokens: Sequence[int]) -> Float[Tensor, " vocabulary"]:
         """The log-probability of every token to come after `tokens` in the output for a source."""
         given = Sequences.pad([[self.target.start, *tokens]], self.target.padding).to(self.device)
-        states = self.model(self._source([list(source)]), given)
+        model = autoregressive(self.model, "completion")
+        states = model(self._source([list(source)]), given)
         found = self.model.output(states[0, -1:])[0].log_softmax(-1)
         found[list(self.symbols.forbidden)] = -torch.inf
         return found
@@ -342,8 +350,14 @@ def _alike(first: Saved, other: Saved, where: str | Path) -> Model:
     prints = [[each.source.fingerprint(), each.target.fingerprint()] for each in (first, other)]
     if prints[0] != prints[1]:
         raise ConfigError(f"{where}: has another vocabulary than the first model; models decode together only in one")
+    if first.model.config.reads_source != other.model.config.reads_source:
+        told = "one of the two is a language model, which reads no source"
+        raise ConfigError(f"{where}: {told}; let it rescore outputs, by --rescore")
     return other.model
 
 
-def _stacked(weights: Iterable[Tensor]) -> Float[np.ndarray, "layers heads query key"]:
+def _stacked(weights: Weights, queries: int, keys: int) -> Float[np.ndarray, "_layers _heads query key"]:
+    """All layers as one array; of no layer, where the model has no such attention."""
+    if not weights:
+        return np.zeros((0, 0, queries, keys), dtype=np.float32)
     return torch.stack([each[0] for each in weights]).float().cpu().numpy()

@@ -108,6 +108,8 @@ def _write(pairs: Iterable[Pair], path: Path, fields: tuple[str, str]) -> int:
 
 def _of_files(data: DataConfig, paths: list[Path]) -> DataConfig:
     """The same corpora, the text of each in another file."""
+    if data.text is not None:
+        return data.model_copy(update={"text": paths[0]})
     if not data.corpora:
         links = None if data.alignment is None else paths[0].with_suffix(LINKS)
         return data.model_copy(update={"source": paths[0], "target": None, "alignment": links})

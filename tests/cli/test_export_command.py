@@ -72,7 +72,8 @@ def test_an_existing_folder_is_never_overwritten(headway, model_folder, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("options", "told"), [({"positions": "alibi"}, "alibi"), ({"feedforward": "convolutional"}, "convolutional")]
+    ("options", "told"),
+    [({"positions": "alibi"}, "alibi"), ({"feedforward": "convolutional"}, "convolutional"), ({"window": 8}, "window")],
 )
 def test_a_model_that_cannot_be_exported_is_refused_in_one_line(options, told, headway, model_folder, tmp_path):
     translator = load(model_folder)

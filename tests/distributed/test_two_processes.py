@@ -65,10 +65,14 @@ def alone(parallel_corpus, tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("sharded", ["false", "true"])
-def test_an_update_of_two_processes_is_that_of_one_with_the_same_batches(parallel_corpus, alone, tmp_path, sharded):
+@pytest.mark.parametrize("recompute", ["false", "true"], ids=["once", "again"])
+@pytest.mark.parametrize("sharded", ["false", "true"], ids=["copied", "sharded"])
+def test_an_update_of_two_processes_is_that_of_one_with_the_same_batches(
+    parallel_corpus, alone, tmp_path, sharded, recompute
+):
     """DDP and FSDP2 alike; the number of batches of an epoch is odd, so that one process at times has none."""
-    told = run(*command(parallel_corpus, tmp_path / "run", "--processes", 2, training__sharded=sharded))
+    ways = {"training__sharded": sharded, "training__recompute": recompute}
+    told = run(*command(parallel_corpus, tmp_path / "run", "--processes", 2, **ways))
     assert "2 processes" in told
     ours, theirs = losses(tmp_path / "run"), losses(alone)
     assert len(ours) == 14

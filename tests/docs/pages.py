@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     path
-    for folder in (".", "docs", "docs/decisions", "docs/how-to", "recipes")
+    for folder in (".", "docs", "docs/decisions", "docs/how-to", "docs/models", "recipes")
     for path in (ROOT / folder).glob("*.md")
 )
 RECIPES = sorted((ROOT / "recipes").glob("*/recipe.toml"))

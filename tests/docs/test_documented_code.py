@@ -8,7 +8,8 @@ import torch
 from pages import PAGES, ROOT, blocks, name, spans
 
 from headway.data.config import DataConfig
-from headway.models.transformer import PRESETS, Transformer, TransformerConfig
+from headway.models.layered import PRESETS
+from headway.models.transformer import Transformer, TransformerConfig
 from headway.recipe import Recipe
 
 

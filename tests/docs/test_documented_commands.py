@@ -7,6 +7,7 @@ from pages import PAGES, RECIPES, ROOT, blocks, commands, name, spans
 
 from headway.cli import app
 from headway.config import read_toml, validated
+from headway.models.catalog import CATALOG
 from headway.recipe import Recipe
 
 SHOWN = [(name(page), words) for page in PAGES for block in blocks(page, "sh") for words in commands(block)]
@@ -28,7 +29,7 @@ def test_there_are_commands_to_check():
     assert {words[0] for _, words in MENTIONED} == {"demo", "check", "init", "train", "translate", "evaluate",
                                                    "attention", "embed", "positions", "info", "plan", "distill",
                                                    "backtranslate", "run", "score", "prove", "export",
-                                                   "shortlist", "bench"}  # fmt: skip
+                                                   "shortlist", "bench", "sample", "reproduce"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("where", "words"), SHOWN, ids=str)
@@ -63,7 +64,8 @@ def test_every_option_in_backticks_belongs_to_some_command():
 def settings(model=Recipe, prefix=""):
     for key, field in model.model_fields.items():
         yield f"{prefix}{key}"
-        for kind in (field.annotation, *getattr(field.annotation, "__args__", ())):
+        kinds = [config for config, _ in CATALOG.values()] if model is Recipe and key == "model" else []
+        for kind in (field.annotation, *getattr(field.annotation, "__args__", ()), *kinds):
             if hasattr(kind, "model_fields"):
                 yield from settings(kind, f"{prefix}{key}.")
 

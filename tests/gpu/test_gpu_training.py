@@ -13,7 +13,7 @@ import headway.nn.dropout
 import headway.nn.linear
 import headway.objectives.projection
 import headway.training.passes
-from headway.assemble import train, trainer_of
+from headway.assemble import deterministic, train, trainer_of
 from headway.beginning import begin, resumed
 from headway.config import validated
 from headway.errors import Interrupted
@@ -179,7 +179,9 @@ def plain(monkeypatch):
     return close
 
 
-@pytest.mark.parametrize("model", [{}, {"norm": "pre"}, {"feedforward": "gated", "positions": "rotary"}], ids=str)
+@pytest.mark.parametrize(
+    "model", [{}, {"norm": "pre"}, {"feedforward": "gated", "positions": "rotary"}, {"window": 5}], ids=str
+)
 def test_captured_updates_do_what_the_plain_path_does(recipe, tmp_path, plain, model, monkeypatch):
     settings = recipe(model={"dropout": 0.0, **model}, steps=40, validate_every=40)
     fast, slow, taken = Screen(), Screen(), []
@@ -193,6 +195,63 @@ def test_captured_updates_do_what_the_plain_path_does(recipe, tmp_path, plain, m
     assert fast.losses[0] == pytest.approx(slow.losses[0], rel=1e-3)
     assert fast.losses == pytest.approx(slow.losses, rel=0.03)
     assert fast.losses[-1] < 0.8 * fast.losses[0]
+
+
+SHAPES = [
+    {"attention_dropout": 0.1, "activation_dropout": 0.1},
+    {"norm": "pre", "feedforward": "gated", "positions": "rotary"},
+]
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+@pytest.mark.parametrize("model", SHAPES, ids=["post", "pre"])
+def test_layers_computed_again_have_the_gradients_of_layers_that_keep_everything(recipe, tmp_path, model, layout):
+    settings = recipe(model=model, layout=layout, deterministic=True)
+    made, found = opened(settings, tmp_path / "run", Screen()), []
+    with made.journal, deterministic(settings.training):
+        _, batches = made.feed.epoch(0, 0)
+        batch = next(batches)
+        made.model.train()
+        for recompute in (False, True):
+            made.gradients.forward.recompute = recompute
+            torch.manual_seed(5)
+            surprise = made.gradients([batch], batch.units, 1)
+            gradients = [weight.grad.clone() for weight in made.model.parameters()]
+            found.append([surprise, *gradients, torch.cuda.get_rng_state()])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("model", SHAPES, ids=["post", "pre"])
+def test_captured_updates_that_compute_layers_again_are_the_same_updates(recipe, tmp_path, model, monkeypatch):
+    taken, replay = [], CapturedUpdates.__call__
+    monkeypatch.setattr(CapturedUpdates, "__call__", lambda *given: taken.append(replay(*given)) or taken[-1])
+    for name, recompute in (("plain", False), ("again", True)):
+        settings = recipe(layout="packed", recompute=recompute, model=model, validate_every=12)
+        train(settings, tmp_path / name, device=GPU, screen=Screen())
+    assert taken == [True] * 24
+    assert digests(tmp_path / "again", 12) == digests(tmp_path / "plain", 12)
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "captured"])
+def test_layers_computed_again_take_less_memory(recipe, tmp_path, captured):
+    shape = {"dim": 256, "heads": 4, "hidden": 1024, "encoder_layers": 6, "decoder_layers": 6}
+    peaks = []
+    for name, recompute in (("plain", False), ("again", True)):
+        settings = recipe(model=shape, layout="packed", recompute=recompute, batch_tokens=6000)
+        made = opened(settings, tmp_path / name, Screen())
+        with made.journal:
+            if not captured:
+                made.captured = None
+            _, batches = made.feed.epoch(0, 0)
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            made.model.train()
+            made.update([next(batches)])
+            peaks.append(torch.cuda.max_memory_allocated() - before)
+        del made
+        torch.cuda.empty_cache()
+    assert peaks[1] < 0.7 * peaks[0]
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ def models(draw):
         positions=draw(st.sampled_from(POSITIONS)),
         feedforward=draw(st.sampled_from(["relu", "gelu", "gated", "convolutional"])),
         norm=draw(st.sampled_from(["pre", "post"])),
+        window=draw(st.sampled_from([None, None, 1, 4])),
         tie=draw(st.sampled_from(["three-way", "two-way", "none"])),
     )
     torch.manual_seed(draw(st.integers(0, 1000)))

@@ -12,6 +12,7 @@ from headway.data.preparation import divide, prepare
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.errors import ConfigError, FolderError
 from headway.models.transformer import Transformer, TransformerConfig
+from headway.objectives import LabelSmoothedLikelihood
 from headway.search import DecodingConfig
 from headway.start import StartConfig, open_start
 from headway.translator import Translator, load
@@ -62,7 +63,7 @@ def test_a_kept_vocabulary_begins_at_the_loss_of_the_old_model(tmp_path, data):
     model = Transformer(start.model_config(None), prepared.source.size, prepared.target.size).eval()
     validator = Validator(
         source=prepared.source, target=prepared.target, pairs=split.valid, batches=validation_batches(prepared, 64),
-        device=torch.device("cpu"), translated=0, samples=0,
+        device=torch.device("cpu"), translated=0, samples=0, objective=LabelSmoothedLikelihood(),
     )  # fmt: skip
     with torch.no_grad():
         fresh = validator.loss(model, lambda: None)
@@ -85,7 +86,7 @@ def test_an_extended_model_answers_text_without_new_tokens_as_before(tie, joint,
         assert extended(text) == start.origin(text) != ""
         ids, source = extended.tokenize([text]), extended._source
         new, old = extended.model.encode(source(ids)).states, start.origin.model.encode(source(ids)).states
-        assert torch.equal(new, old)
+        torch.testing.assert_close(new, old, rtol=1e-5, atol=1e-6)  # one of them is laid out for decoding
 
 
 def test_a_new_token_begins_as_the_mean_of_its_pieces_and_is_never_the_likeliest(tmp_path, data):

@@ -7,6 +7,7 @@ from headway.data.pairs import Pair
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.errors import ConfigError
 from headway.models.transformer import Transformer, TransformerConfig
+from headway.objectives import LabelSmoothedLikelihood
 from headway.search import DecodingConfig
 from headway.translator import Translator, load
 from headway.validation import Validator
@@ -84,7 +85,9 @@ def test_validation_translates_with_the_tags_of_each_pair(translator, monkeypatc
         Translator, "search", lambda self, given, **rest: searched.extend(given) or real(self, given, **rest)
     )
     pairs = [Pair(TEXTS[0], "x", 1, 0, ("en",)), Pair(TEXTS[1], "y", 2, 1, ()), Pair(" ", "z", 3, 0, ("de",))]
-    validator = Validator(translator.source, translator.target, pairs, [], torch.device("cpu"), 3, 0)
+    validator = Validator(
+        translator.source, translator.target, pairs, [], torch.device("cpu"), 3, 0, LabelSmoothedLikelihood()
+    )
     validator(translator.model, lambda: None)
     plain = translator.tokenize(TEXTS[:2])
     assert [list(each.source) for each in searched] == [[translator.source.tags["en"], *plain[0]], plain[1], []]

@@ -104,9 +104,9 @@ def test_the_mean_of_all_heads_is_another_choice_and_finds_most_links(guided):
 def test_the_taught_head_or_all_heads_of_the_last_two_layers_decide():
     model = built().model
     layers = tuple(torch.rand(2, model.config.heads, 4, 5) for _ in range(3))
-    torch.testing.assert_close(decisive(model, layers, guided=True), layers[1][:, 0])
-    torch.testing.assert_close(decisive(model, layers, guided=False), (layers[1].mean(1) + layers[2].mean(1)) / 2)
-    torch.testing.assert_close(decisive(model, layers[:1], guided=False), layers[0].mean(1))
+    torch.testing.assert_close(decisive(layers, guided=True), layers[1][:, 0])
+    torch.testing.assert_close(decisive(layers, guided=False), (layers[1].mean(1) + layers[2].mean(1)) / 2)
+    torch.testing.assert_close(decisive(layers[:1], guided=False), layers[0].mean(1))
 
 
 def test_words_of_passages_are_counted_through_the_whole_text(guided):

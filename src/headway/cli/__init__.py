@@ -25,7 +25,9 @@ from headway.cli import (
     plan,
     positions,
     prove,
+    reproduce,
     run,
+    sample,
     score,
     shortlist,
     train,
@@ -41,7 +43,7 @@ app = App(
 )
 COMMANDS = (
     demo, check, init, plan, train, distill, backtranslate, translate, run, evaluate, attention, positions, embed,
-    info, shortlist, score, prove, export, bench,
+    info, shortlist, score, sample, prove, export, bench, reproduce,
 )  # fmt: skip
 for module in COMMANDS:
     app.command(module.command, name=module.__name__.rpartition(".")[2])

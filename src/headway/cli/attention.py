@@ -25,7 +25,7 @@ def command(
     model
         A model folder or a run folder.
     sentence
-        The text to translate.
+        The text to translate; of a language model, the text to look at.
     out
         An offline page (.html), or a picture (.png, .svg).
     target
@@ -40,6 +40,10 @@ def command(
     from headway.translator import load
 
     translator = load(model, device=choose_device(device))
+    if not translator.model.config.reads_source:
+        if target is not None or tag:
+            raise ConfigError(f"{model}: is a language model; give it one text, without --target and --tag")
+        sentence, target = "", sentence
     if target is None:
         translation = translator(sentence, tags=tag or ())
         attention, text = translation.attention, str(translation)
@@ -47,7 +51,7 @@ def command(
         (tokens,) = translator.target.encode([target if target.strip() else ""])
         problem = too_long(translator, ((), tokens))
         if problem:
-            raise ConfigError(f"--target: {problem}; give a shorter one")
+            raise ConfigError(f"{'--target' if sentence else 'text'}: {problem}; give a shorter one")
         attention = translator.attention(sentence, tokens, tags=tag or ())
         text = translator.detokenize(tokens)
     attention.save(out)

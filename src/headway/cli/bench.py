@@ -1,10 +1,6 @@
 """`headway bench`."""
 
 import json
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -70,7 +66,7 @@ def command(
         changes.append(f"tokenizer.vocabulary={vocabulary}")
     changes += set_ or []
     from headway.assemble import choose_device
-    from headway.cli.terminal import Terminal
+    from headway.cli.terminal import Terminal, ended_cleanly
     from headway.config import override, read_toml, validated
     from headway.recipe import Recipe
     from headway.throughput import measure_training
@@ -83,7 +79,7 @@ def command(
         read_recipe(recipe, changes)  # which says what is wrong with it
     else:
         validated(Recipe, {**tree, "data": {"source": "random"}}, str(recipe or "options"))
-    with _ended_cleanly(), Terminal() as screen:
+    with ended_cleanly(), Terminal() as screen:
         found = measure_training(
             tree,
             device=choose_device(device),
@@ -93,13 +89,3 @@ def command(
             real=data is not None,
         )
     print(json.dumps(found.to_json(), ensure_ascii=False) if json_ else "\n".join(found.lines()))
-
-
-@contextmanager
-def _ended_cleanly() -> Iterator[None]:
-    """Let SIGTERM, as `timeout` sends it, remove the temporary folder like Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

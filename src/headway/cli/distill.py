@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from headway.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headway.models.catalog import ModelConfig
+    from headway.models.model import ModelConfig
     from headway.translator import Translator
 
 
@@ -31,8 +31,8 @@ def command(
     """Train a small model on the outputs of a large one (sequence-level distillation, Kim and Rush 2016).
 
     The teacher translates the source; the student, a size smaller and with the teacher's vocabulary unless --set says
-    otherwise, learns from the pairs. After a stop or a kill the same command goes on,
-    with --resume once training has begun.
+    otherwise, learns from the pairs. A student of another architecture, as in --set model.architecture=fertility, has
+    the teacher's sizes. After a stop or a kill the same command goes on, with --resume once training has begun.
 
     Parameters
     ----------
@@ -86,12 +86,16 @@ def command(
 
 def _student(model: "Translator", teacher: Path, given: dict[str, Any]) -> dict[str, Any]:
     """The recipe of the student as far as the teacher decides it and the user has not."""
+    from headway.models.catalog import DEFAULT
     from headway.recipe import SIZES
     from headway.translator import model_folder
 
     shape: dict[str, Any] = {"longest": model.model.config.longest}
-    if SIZES.isdisjoint(given.get("model", {})):
-        shape |= _smaller(model.model.config, model.target.size)
+    chosen = given.get("model", {})
+    if SIZES.isdisjoint(chosen):
+        other = chosen.get("architecture", DEFAULT)
+        config, vocabulary = model.model.config, model.target.size
+        shape |= _smaller(config, vocabulary) if other == DEFAULT else _alike(config, str(other))
     tokenizer: dict[str, Any] = {}
     if model.source is not model.target:
         tokenizer = {"joint": False}
@@ -100,14 +104,27 @@ def _student(model: "Translator", teacher: Path, given: dict[str, Any]) -> dict[
     return {"model": shape, "tokenizer": tokenizer}
 
 
+def _alike(teacher: "ModelConfig", architecture: str) -> dict[str, Any]:
+    """The sizes of the teacher, as far as a student of another architecture has them."""
+    from headway.models.catalog import CATALOG
+    from headway.recipe import SIZES
+
+    known = CATALOG[architecture][0].model_fields if architecture in CATALOG else {}  # it is refused later
+    wanted = (SIZES | {"dropout"}) - {"preset"}
+    return {name: value for name, value in teacher.model_dump().items() if name in wanted and name in known}
+
+
 def _smaller(teacher: "ModelConfig", vocabulary: int) -> dict[str, Any]:
     """The largest preset below the teacher's size; below the smallest one, half of its decoder and hidden layers."""
-    from headway.models.transformer import PRESETS, TransformerConfig
+    from headway.models.layered import PRESETS
+    from headway.models.transformer import TransformerConfig
 
     size = teacher.fewest_parameters(vocabulary)
     for preset in reversed(PRESETS):
         if TransformerConfig(preset=preset).fewest_parameters(vocabulary) < size:
             return {"preset": preset}
+    if not isinstance(teacher, TransformerConfig):
+        return {"preset": "tiny"}
     halved = {"hidden": max(1, teacher.hidden // 2), "decoder_layers": max(1, teacher.decoder_layers // 2)}
     same = ("dim", "heads", "encoder_layers", "dropout")
     return {name: getattr(teacher, name) for name in same} | halved

@@ -37,9 +37,11 @@ def command(
     """
     from headway.assemble import choose_device
     from headway.cli.files import lines_of, written
+    from headway.models.model import translating
     from headway.translator import load
 
     translator = load(model, device=choose_device(device))
+    translating(translator.model, "embed")
     translator.source.tagged(tag or ())  # refuses an unknown one, even where there is no line
     with written(output, input_) as file:
         for line in lines_of(input_):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headway.cli.files import dumped, refuse_halves
-from headway.cli.options import EngineOptions, widened
+from headway.cli.options import EngineOptions, RescoringOptions, widened
 from headway.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -52,16 +52,23 @@ class Job:
     """Lists of outputs are written."""
     alignments: bool = False
     document: bool = False
+    rescoring: RescoringOptions = field(default_factory=RescoringOptions)
 
 
 class Lines:
     """A job with its model loaded: answers one chunk after the other."""
 
     def __init__(self, job: Job, tell: Callable[[str], None] = lambda _: None) -> None:
+        from headway.models.model import translating
         from headway.sentence import phrase_tokens, prefix_tokens
 
         self.job, self.translator = job, job.engine.load(job.model, tell)
+        translating(self.translator.model, "translate")
         self.decoding = self.translator.settings(widened(job.settings, self.translator.decoding.beam))
+        self.nbest, self.rescorers = self.decoding.nbest, job.rescoring.load(self.translator.device)
+        if self.rescorers:  # all that the beam holds is for them to choose from
+            most = max(self.decoding.nbest, self.decoding.beam)
+            self.decoding = self.decoding.model_copy(update={"nbest": most, "mbr": 0})
         # What is wrong with the options is told even where there is no line.
         self.translator.source.tagged(job.common.tags)
         prefix_tokens(self.translator.target, job.common.prefix)
@@ -78,6 +85,7 @@ class Lines:
         found = self.translator.translate(
             asked, self.decoding, document=self.job.document, named=lambda place: self._named(chunk, place)
         )
+        found = self._rescored(found)
         links = self._links(found)
         written: list[str] = []
         warnings: list[str] = []
@@ -85,6 +93,15 @@ class Lines:
             warnings += [f"{self._named(chunk, place)} {told}" for told in self._told(each)]
             written += self._written(record, each, links[place], chunk.first + place)
         return Answer(written, warnings)
+
+    def _rescored(self, found: "list[Translation]") -> "list[Translation]":
+        if not self.rescorers:
+            return found
+        from headway.rescoring import rescore, shortened
+
+        own, penalty = self.job.rescoring.rescore_own, self.decoding.length_penalty
+        ordered = rescore(found, self.rescorers, own=own, length_penalty=penalty)
+        return [shortened(each, self.nbest) for each in ordered]
 
     def _named(self, chunk: Chunk, place: int) -> str:
         return f"{self.job.name}: line {chunk.first + place + 1}"

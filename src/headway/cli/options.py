@@ -10,6 +10,9 @@ from cyclopts import Parameter
 from headway.errors import ConfigError
 
 if TYPE_CHECKING:
+    import torch
+
+    from headway.rescoring import Rescorer
     from headway.sentence import Sentence
     from headway.translator import Translator
 
@@ -95,6 +98,39 @@ class AskedOptions:
         from headway.sentence import Sentence
 
         return Sentence("", self.tag or (), self.prefix, self.require or (), self.ban or ())
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RescoringOptions:
+    """Which other models have a say in the choice between outputs."""
+
+    rescore: Annotated[list[Path] | None, Parameter(negative="")] = None
+    """A language model, or another translation model, that judges the outputs of the beam; may be repeated."""
+    rescore_weight: Annotated[list[float] | None, Parameter(negative="")] = None
+    """What its log-probability counts for; repeated, one for each --rescore. 1 by default."""
+    rescore_own: float = 1.0
+    """What the score of the model itself counts for; 0 leaves the choice to the others."""
+
+    def check(self, search: SearchOptions) -> None:
+        """Refuse what cannot be."""
+        given, weights = len(self.rescore or ()), len(self.rescore_weight or ())
+        if not given and (weights or self.rescore_own != 1.0):
+            raise ConfigError("--rescore: missing; name the model whose weight is given")
+        if weights not in (0, 1, given):
+            raise ConfigError(f"--rescore-weight: {weights} for {given} models; give one for each, or one for all")
+        if given and search.settings().get("mbr"):
+            raise ConfigError("--rescore: --mbr chooses otherwise; leave one of them out")
+
+    def load(self, device: "torch.device") -> "list[Rescorer]":
+        """The other models, each with its weight."""
+        from headway.rescoring import Rescorer
+        from headway.translator import load
+
+        folders, weights = self.rescore or [], self.rescore_weight or [1.0]
+        weights = weights if len(weights) == len(folders) else weights * len(folders)
+        pairs = zip(folders, weights, strict=True)
+        return [Rescorer(load(folder, device=device), weight) for folder, weight in pairs]
 
 
 @Parameter(name="*")

@@ -15,6 +15,7 @@ def command(
     *,
     source: Path | None = None,
     target: Path | None = None,
+    text: Path | None = None,
     data: Path | None = None,
     time: str | None = None,
     device: str | None = None,
@@ -30,12 +31,14 @@ def command(
     Parameters
     ----------
     recipe
-        A TOML recipe; not needed with --source and --target.
+        A TOML recipe; not needed with --source and --target, or --text.
     source
         Text to learn from, a sentence a line, which may be .gz; or both sides in one .tsv, .jsonl or .parquet.
         A glob in quotes, as in 'train-*.en', means shards.
     target
         Its translation, line by line.
+    text
+        Instead of both, text to learn a language model from: each line a text of its own.
     data
         Where the relative paths of the recipe start.
     time
@@ -51,9 +54,8 @@ def command(
     json_
         Print one JSON object.
     """
-    changes = overrides(
-        set_, data__source=source, data__target=target, data__folder=data, training__time=time, start__model=from_
-    )
+    sides = {"data__source": source, "data__target": target, "data__text": text}
+    changes = overrides(set_, **sides, data__folder=data, training__time=time, start__model=from_)
     from headway.cli.terminal import Terminal
     from headway.forecast import forecast
 

@@ -32,8 +32,12 @@ def read_recipe(path: Path | None, changes: list[str], resumed: Path | None = No
         tree = stored_recipe(resumed).model_dump(mode="json", exclude_none=True)
     tree = override(tree, changes)
     group = tree.get("data", {})
-    if isinstance(group, dict) and not {"source", "corpora"} & group.keys():
-        raise ConfigError("nothing to learn from: give --source and --target, or a recipe ('headway init' writes one)")
+    if isinstance(group, dict) and not {"source", "corpora", "text"} & group.keys():
+        told = "nothing to learn from: give --source and --target, --text for a language model"
+        raise ConfigError(f"{told}, or a recipe ('headway init' writes one)")
+    model = tree.get("model")
+    if isinstance(group, dict) and "text" in group and isinstance(model, dict):  # of one text, a language model
+        tree["model"] = {"architecture": "language", **model}
     return validated(Recipe, tree, str(path or "options"))
 
 

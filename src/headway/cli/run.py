@@ -37,10 +37,12 @@ def command(
         A model folder, a run folder, or a checkpoint of a run.
     """
     from headway.cli.conversation import Conversation
+    from headway.models.model import translating
 
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     screen = Screen() if terminal else None
     translator = engine.load(model, _told)
+    translating(translator.model, "run")
     conversation = Conversation(
         translator,
         asked.sentence(),

@@ -1,11 +1,9 @@
 """`headway score`."""
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import islice, repeat, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -29,7 +27,7 @@ def command(
     model: Path,
     /,
     *,
-    source: Path,
+    source: Path | None = None,
     target: Path | None = None,
     nbest: Path | None = None,
     output: Path | None = None,
@@ -41,6 +39,8 @@ def command(
     device: str | None = None,
 ) -> None:
     """Give the log-probability of targets that are there already: one line for every pair, in order.
+
+    A language model has no --source. What it comes to is told at the end: its perplexity and bits a character.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def command(
     device
         cpu, cuda or cuda:N; the best there is by default.
     """
-    if (target is None) == (nbest is None) and (target is not None or not json_):
+    if (target is None) == (nbest is None) and (target is not None or not json_ or source is None):
         raise ConfigError("give --target or --nbest, or --json with both sides in the file of --source")
     if nbest is not None and (json_ or tokens):
         raise ConfigError("--nbest: is written as an n-best list; leave out --json and --tokens")
@@ -76,22 +76,35 @@ def command(
     from headway.assemble import choose_device
     from headway.translator import load
 
+    translator = load(model, device=choose_device(device))
+    _check_sides(translator, model, source, tag)
     pairs: Iterator[Pair]
     if nbest is not None:
         pairs = _listed(source, nbest, invalid)
+    elif target is None:
+        assert source is not None  # refused above
+        pairs = _recorded(source, invalid)
     else:
-        pairs = _recorded(source, invalid) if target is None else _parallel(source, target, invalid)
+        pairs = _alone(target, invalid) if source is None else _parallel(source, target, invalid)
     shown = _added if nbest is not None else _object if json_ else _numbers
-    translator = load(model, device=choose_device(device))
-    translator.source.tagged(tag or ())  # refuses an unknown one, even where there is no line
     total, wanted = Total(), Wanted(tokens, normalise)
     with written(output, *(path for path in (source, target, nbest) if path is not None)) as file:
         while chunk := list(islice(pairs, TOGETHER)):
             for pair, scored in zip(chunk, _scored(translator, chunk, tag or (), invalid), strict=True):
-                total.add(scored)
+                total.add(pair, scored)
                 file.write(("" if scored is None else shown(pair, scored, wanted)) + "\n")
             file.flush()
-    print(total.told(), file=sys.stderr)
+    print(total.told("pairs" if translator.model.config.reads_source else "texts"), file=sys.stderr)
+
+
+def _check_sides(translator: "Translator", model: Path, source: Path | None, tags: list[str] | None) -> None:
+    """Refuse a source that a model does not read, and a model that lacks one; tags too, even where there is no line."""
+    if translator.model.config.reads_source:
+        translator.source.tagged(tags or ())
+        if source is None:
+            raise ConfigError(f"--source: missing; {model} is a model that reads one")
+    elif source is not None or tags:
+        raise ConfigError(f"{model}: is a language model; leave out --source and --tag, give its texts by --target")
 
 
 class Pair(NamedTuple):
@@ -121,6 +134,11 @@ def _parallel(source: Path, target: Path, invalid: Invalid) -> Iterator[Pair]:
         yield Pair(f"{source}: line {number}", left[0], right[0])
 
 
+def _alone(target: Path, invalid: Invalid) -> Iterator[Pair]:
+    for number, line in enumerate(read_lines(target, invalid=invalid), start=1):
+        yield Pair(f"{target}: line {number}", "", line, {"target": line})
+
+
 def _recorded(path: Path, invalid: Invalid) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path, invalid=invalid), start=1):
         where = f"{path}: line {number}"
@@ -144,9 +162,10 @@ def _text(record: dict[str, Any], name: str, where: str) -> str:
     return text
 
 
-def _listed(source: Path, nbest: Path, invalid: Invalid) -> Iterator[Pair]:
-    """The entries of an n-best list, whose numbers never fall, each with its source."""
-    sources, current, text = read_lines(source, invalid=invalid), -1, None
+def _listed(source: Path | None, nbest: Path, invalid: Invalid) -> Iterator[Pair]:
+    """The entries of an n-best list, whose numbers never fall, each with its source, if there is any."""
+    sources: Iterator[str | None] = repeat("") if source is None else read_lines(source, invalid=invalid)
+    current, text = -1, None
     for number, line in enumerate(read_lines(nbest, invalid=invalid), start=1):
         where = f"{nbest}: line {number}"
         if line is None:
@@ -214,27 +233,28 @@ def _added(pair: Pair, scored: "Scored", wanted: Wanted) -> str:
     return " ||| ".join((number, text, features, *rest[1:]))
 
 
-@dataclass
 class Total:
     """What all pairs come to."""
 
-    pairs: int = 0
-    skipped: int = 0
-    tokens: int = 0
-    log_probability: float = 0.0
+    def __init__(self) -> None:
+        from headway.scoring import Tally
 
-    def add(self, scored: "Scored | None") -> None:
+        self.tally, self.skipped = Tally(), 0
+
+    def add(self, pair: Pair, scored: "Scored | None") -> None:
         """Count one pair more; None for one that was skipped."""
         if scored is None:
             self.skipped += 1
-            return
-        self.pairs += 1
-        self.tokens += len(scored.token_log_probabilities)
-        self.log_probability += scored.log_probability
+        else:
+            self.tally = self.tally.with_text(pair.target or "", scored)
 
-    def told(self) -> str:
-        """The sums in one line."""
-        mean = self.log_probability / max(self.tokens, 1)
+    def told(self, what: str) -> str:
+        """The sums in one line; of texts alone also what does not hang on how they are divided into tokens."""
+        sums = self.tally
+        mean = sums.log_probability / max(sums.tokens, 1)
         skipped = f", {self.skipped} skipped" if self.skipped else ""
-        perplexity = math.exp(min(-mean, 700.0))  # what a float holds
-        return f"{self.pairs} pairs{skipped}, {self.tokens} tokens, {mean:.4f} a token, perplexity {perplexity:.4g}"
+        told = f"{sums.texts} {what}{skipped}, {sums.tokens} tokens, {mean:.4f} a token"
+        told += f", perplexity {sums.perplexity:.4g}"
+        if what == "texts":
+            told += f", {sums.word_perplexity:.4g} a word, {sums.bits_per_character:.4f} bits a character"
+        return told

@@ -60,9 +60,11 @@ def command(
     from headway.cli.terminal import Terminal
     from headway.data.lexicon import Lexicon, vocabularies
     from headway.data.pairs import Files
+    from headway.models.model import translating
     from headway.translator import load
 
     translator = load(model)
+    translating(translator.model, "shortlist")
     learnt: list[IdPair] = []
     held_out: list[IdPair] = []
     with Terminal() as screen:

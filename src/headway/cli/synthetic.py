@@ -53,10 +53,12 @@ class Run:
         from dataclasses import replace
 
         from headway.config import validated
+        from headway.models.model import translating
         from headway.search import DecodingConfig
         from headway.translator import load
 
         translator = load(model, device=self.device)
+        translating(translator.model, "translate")
         options = translator.decoding.model_dump() | {"nbest": 1} | ({} if beam is None else {"beam": beam})
         return replace(translator, decoding=validated(DecodingConfig, options, "options"))
 

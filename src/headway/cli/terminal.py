@@ -1,7 +1,10 @@
 """What a person sees of a run, on standard error: a live line in a terminal, plain lines anywhere else."""
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -85,3 +88,13 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@contextmanager
+def ended_cleanly() -> Iterator[None]:
+    """Let SIGTERM, as `timeout` sends it, remove temporary folders and end worker processes like Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -15,6 +15,7 @@ def command(
     *,
     source: Path | None = None,
     target: Path | None = None,
+    text: Path | None = None,
     out: Path | None = None,
     data: Path | None = None,
     time: str | None = None,
@@ -25,17 +26,19 @@ def command(
     resume: Annotated[bool, Parameter(negative="")] = False,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
 ) -> None:
-    """Train a model: from two text files, or from a recipe that 'headway init' writes.
+    """Train a model: from two text files, a language model from one, or from a recipe that 'headway init' writes.
 
     Parameters
     ----------
     recipe
-        A TOML recipe; not needed with --source and --target.
+        A TOML recipe; not needed with --source and --target, or --text.
     source
         Text to learn from, a sentence a line, which may be .gz; or both sides in one .tsv, .jsonl or .parquet.
         A glob in quotes, as in 'train-*.en', means shards.
     target
         Its translation, line by line.
+    text
+        Instead of both, text to learn a language model from: each line a text of its own.
     out
         The run folder to create.
     data
@@ -55,9 +58,8 @@ def command(
     set_
         Any setting of the recipe, as in --set training.learning_rate=3e-4; may be repeated.
     """
-    changes = overrides(
-        set_, data__source=source, data__target=target, data__folder=data, training__time=time, start__model=from_
-    )
+    sides = {"data__source": source, "data__target": target, "data__text": text}
+    changes = overrides(set_, **sides, data__folder=data, training__time=time, start__model=from_)
     if out is None and not dry_run:
         raise ConfigError("--out: missing; name the run folder to create, as in --out runs/first")
     from headway.assemble import train as run

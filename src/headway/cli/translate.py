@@ -10,7 +10,7 @@ from typing import Annotated, TextIO
 from cyclopts import Parameter
 
 from headway.cli.lines import Chunk, Job, Lines, answers
-from headway.cli.options import AskedOptions, EngineOptions, Flag, SearchOptions, Whole
+from headway.cli.options import AskedOptions, EngineOptions, Flag, RescoringOptions, SearchOptions, Whole
 from headway.data.text import Invalid
 from headway.errors import ConfigError, DataError
 
@@ -34,6 +34,7 @@ def command(
     buffer: Whole | None = None,
     workers: Whole | None = None,
     engine: EngineOptions = EngineOptions(),  # noqa: B008  # frozen
+    rescoring: RescoringOptions = RescoringOptions(),  # noqa: B008  # frozen
 ) -> None:
     """Translate lines: one in, exactly one out, in order; with --nbest 'line ||| text ||| F0= logprob ||| score'.
 
@@ -64,12 +65,13 @@ def command(
         Processes that translate on a CPU, a core each; by default all cores for long inputs, else this process alone.
     """
     _check(append, output, json_, alignments, buffer, workers, search)
+    rescoring.check(search)
     from headway.cli.files import lines_of
 
     settings = search.settings()
     many = "nbest" in settings
     name = str(input_ or "standard input")
-    job = Job(model, engine, asked.sentence(), settings, name, json_, many, alignments, document)
+    job = Job(model, engine, asked.sentence(), settings, name, json_, many, alignments, document, rescoring)
     lines = Lines(job, _warn)
     count = _workers(workers, buffer, lines)
     reading = enumerate(lines_of(input_, invalid))

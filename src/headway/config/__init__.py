@@ -1,6 +1,6 @@
 """Frozen, strict settings and their way from and to TOML."""
 
 from headway.config.settings import Settings
-from headway.config.toml import override, read_toml, validated, write_toml
+from headway.config.toml import located, override, read_toml, validated, write_toml
 
-__all__ = ["Settings", "override", "read_toml", "validated", "write_toml"]
+__all__ = ["Settings", "located", "override", "read_toml", "validated", "write_toml"]

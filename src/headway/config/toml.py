@@ -3,11 +3,11 @@
 import difflib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 
 from headway.errors import ConfigError
 
@@ -65,11 +65,10 @@ def validated(model: type[Model], tree: Mapping[str, Any], where: str) -> Model:
 
 
 def _problem(model: type[BaseModel], problem: Any) -> str:
-    location = [str(part) for part in problem["loc"]]
+    location, group = located(model, [str(part) for part in problem["loc"]])
     name = ".".join(location) or "recipe"
     if problem["type"] == "extra_forbidden":
-        known = _fields_at(model, location[:-1])
-        close = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.0)
+        close = difflib.get_close_matches(location[-1], list(group.model_fields), n=1, cutoff=0.0)
         return f"unknown key {name}" + (f"; did you mean {'.'.join([*location[:-1], close[0]])}?" if close else "")
     if problem["type"] == "missing":
         return f"{name} is missing"
@@ -80,13 +79,29 @@ def _problem(model: type[BaseModel], problem: Any) -> str:
     return f"{name}: {verb}{message[0].lower() + message[1:]}{shown}"
 
 
-def _fields_at(model: type[BaseModel], location: list[str]) -> list[str]:
-    for key in location:
+def located(model: type[BaseModel], location: list[str]) -> tuple[list[str], type[BaseModel]]:
+    """The place as a recipe writes it, and the group it is in; where there are kinds of a group, pydantic names one."""
+    kept: list[str] = []
+    kinds: dict[str, type[BaseModel]] = {}
+    for place, key in enumerate(location, start=1):
+        if key in kinds:
+            model, kinds = kinds[key], {}
+            continue
+        kept.append(key)
         field = model.model_fields.get(key)
-        kind = field.annotation if field else None
-        options = [kind, *getattr(kind, "__args__", ())]
-        model = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), model)
-    return list(model.model_fields)
+        groups = dict(_groups(field.annotation)) if field and place < len(location) else {}
+        kinds = groups if len(groups) > 1 else {}
+        model = next(iter(groups.values()), model)
+    return kept, model
+
+
+def _groups(kind: Any, tag: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """The groups of settings that a field may hold, by their tags."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield tag, kind
+    tags = [each.tag for each in getattr(kind, "__metadata__", ()) if isinstance(each, Tag)]
+    for inner in (kind.__origin__,) if tags else getattr(kind, "__args__", ()):
+        yield from _groups(inner, tags[0] if tags else tag)
 
 
 def write_toml(settings: BaseModel, *, comments: bool = False) -> str:

@@ -78,12 +78,26 @@ def build_alignment(
     target: Tokenizer,
     *,
     key: Mapping[str, Any],
-    longest: int,
-    progress: Callable[[int], None],
+    longest: int | None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Alignment:
     """Write the links between the tokens of `pairs` into `folder`, which appears complete or not at all.
 
     Pairs with a side of more than `longest` tokens, tags included, are left out, as they are of the token store.
+    """
+
+    def codes() -> Iterator[NDArray[Any]]:
+        for read, chunk in _chunks(pairs):
+            yield from _linked_tokens(chunk, source, target, longest)
+            progress(read)
+
+    return write_alignment(folder, codes(), key=key)
+
+
+def write_alignment(folder: Path, codes: Iterable[NDArray[Any]], *, key: Mapping[str, Any]) -> Alignment:
+    """Write the links of every pair into `folder`, which appears complete or not at all.
+
+    A link is one number: the place of the target token above the sixteen bits of the source token's.
     """
     unfinished = folder.with_name(f"{folder.name}.tmp-{owner()}")
     with writing(folder):
@@ -94,10 +108,8 @@ def build_alignment(
             manifest = {"format": FORMAT, "key": plain(key)}
             with (unfinished / "links").open("wb") as links, (unfinished / "offsets").open("wb") as offsets:
                 written = _Writer(links, offsets)
-                for read, chunk in _chunks(pairs):
-                    for codes in _linked_tokens(chunk, source, target, longest):
-                        written.add(codes)
-                    progress(read)
+                for each in codes:
+                    written.add(each.astype(_LINKS, copy=False))
                 manifest |= {"pairs": written.pairs, "files": written.finish()}
             with (unfinished / _MANIFEST).open("w", encoding="utf-8") as file:
                 json.dump(manifest, file)
@@ -158,13 +170,15 @@ def _words_at(text: str, ends: list[int]) -> list[int]:
     ]
 
 
-def _linked_tokens(chunk: list[Pair], source: Tokenizer, target: Tokenizer, longest: int) -> Iterator[NDArray[Any]]:
-    """Every link of a pair between two tokens as one number: the target's place above the source's sixteen bits."""
+def _linked_tokens(
+    chunk: list[Pair], source: Tokenizer, target: Tokenizer, longest: int | None
+) -> Iterator[NDArray[Any]]:
+    """The links between the tokens of every pair, in order."""
     sources = words_of_tokens(source, [pair.source for pair in chunk])
     targets = words_of_tokens(target, [pair.target for pair in chunk])
     for pair, left, right in zip(chunk, sources, targets, strict=True):
         tags = len(pair.tags)
-        if max(len(left) + tags, len(right)) > longest:
+        if longest is not None and max(len(left) + tags, len(right)) > longest:
             continue
         read, made = _places(left), _places(right)
         codes = {

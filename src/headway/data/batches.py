@@ -45,6 +45,12 @@ class Batch:
         """How many sentence pairs."""
         return len(self.source.lengths)
 
+    @property
+    def written(self) -> Sequences:
+        """The target tokens alone, with neither start nor end symbol, of a padded batch."""
+        target = self.target
+        return Sequences(target.tokens[:, 1:], target.lengths - 1, target.longest - 1, target.full)
+
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
         labels = self.labels.to(device, non_blocking=True)

@@ -29,12 +29,17 @@ class CleaningConfig(Settings):
     """Leave the text as it is, or bring it to Unicode's composed form NFC before anything else."""
 
 
-def clean(pairs: Iterable[Pair], config: CleaningConfig, counts: Counter[str]) -> Iterator[Pair]:
-    """Hand on the pairs that `config` keeps, in order, and count in `counts` why each other one was left out."""
+def clean(
+    pairs: Iterable[Pair], config: CleaningConfig, counts: Counter[str], *, alone: bool = False
+) -> Iterator[Pair]:
+    """Hand on the pairs that `config` keeps, in order, and count in `counts` why each other one was left out.
+
+    Those of a corpus that has targets `alone` are judged by them.
+    """
     seen: set[int] = set()
     for given in pairs:
         pair = _composed(given) if config.unicode == "nfc" else given
-        reason = _fault(pair, config)
+        reason = _fault(pair._replace(source=pair.target) if alone else pair, config)
         if reason is None and config.drop_duplicates:
             key = hashed(pair.source, pair.target, *pair.tags)
             if key in seen:

@@ -26,6 +26,22 @@ Tags = tuple[Annotated[str, StringConstraints(pattern=r"^[^\s<>]{1,64}$")], ...]
 """Words without white space and angle brackets."""
 
 
+PAIRED = (
+    "source",
+    "target",
+    "corpora",
+    "tags",
+    "valid_source",
+    "valid_target",
+    "test_source",
+    "test_target",
+    "alignment",
+    "word_dropout",
+    "source_vectors",
+)
+"""Settings of a corpus that has two sides."""
+
+
 class CorpusConfig(Settings):
     """One of several corpora."""
 
@@ -54,6 +70,8 @@ class DataConfig(Settings):
     """The training text, a sentence a line; or both sides in one .tsv, .jsonl or .parquet. A glob or a list: shards."""
     target: Text | None = None
     """Its translation, line by line, in as many shards."""
+    text: Text | None = None
+    """The text to learn a language model from, each line a text of its own, in place of source and target."""
     corpora: tuple[CorpusConfig, ...] = ()
     """Several corpora in place of source and target."""
     temperature: float = Field(1.0, ge=1.0, le=100.0)
@@ -64,6 +82,8 @@ class DataConfig(Settings):
     """Text to validate on; unset: some pairs of the training text are held out."""
     valid_target: Text | None = None
     """Its translation."""
+    valid_text: Text | None = None
+    """Text to validate a language model on; unset: some lines of the training text are held out."""
     test_source: Text | None = None
     """Text you will test on: training pairs that also stand there are counted and warned of."""
     test_target: Text | None = None
@@ -88,9 +108,20 @@ class DataConfig(Settings):
     """The same for the target embedding."""
 
     @model_validator(mode="after")
+    def _text_fits(self) -> "DataConfig":
+        if self.text is None:
+            if self.valid_text is not None:
+                raise ValueError("valid_text is for language models; set text too, or valid_source and valid_target")
+            return self
+        others = [name for name in PAIRED if getattr(self, name) not in (None, (), 0.0)]
+        if others:
+            raise ValueError(f"text has no other side; leave out {', '.join(others)}")
+        return self
+
+    @model_validator(mode="after")
     def _fits(self) -> "DataConfig":
-        if self.source is None and not self.corpora:
-            raise ValueError("nothing to learn from; set source and target, or corpora")
+        if self.source is None and not self.corpora and self.text is None:
+            raise ValueError("nothing to learn from; set source and target, corpora, or text")
         if self.corpora and (self.source is not None or self.target is not None):
             raise ValueError("source and corpora cannot be combined; make the source one of the corpora")
         weighted = sum(corpus.weight is not None for corpus in self.corpora)
@@ -108,9 +139,8 @@ class DataConfig(Settings):
     @property
     def names(self) -> tuple[str, ...]:
         """What the corpora are called, or else their files without folders; no two alike."""
-        given = (
-            [(None, self.source)] if self.source is not None else [(each.name, each.source) for each in self.corpora]
-        )
+        single = self.source if self.text is None else self.text
+        given = [(None, single)] if single is not None else [(each.name, each.source) for each in self.corpora]
         names = [name or Path(Files(source).name).name for name, source in given]
         found, seen = [], Counter[str]()
         for name in names:
@@ -120,6 +150,8 @@ class DataConfig(Settings):
 
     def training(self) -> tuple[Files, ...]:
         """The files to train on, corpus by corpus."""
+        if self.text is not None:
+            return (replace(self._files(self.text, None), alone=True),)
         if self.source is not None:
             files = self._files(self.source, self.target, self.tags)
             return (files if self.alignment is None else replace(files, alignment=self.folder / self.alignment),)
@@ -127,6 +159,8 @@ class DataConfig(Settings):
 
     def validation(self) -> tuple[Files, ...]:
         """The files to validate on, as far as they are given."""
+        if self.valid_text is not None:
+            return (replace(self._files(self.valid_text, None), alone=True),)
         given = [(self.valid_source, self.valid_target, self.tags)]
         given += [(each.valid_source, each.valid_target, each.tags or self.tags) for each in self.corpora]
         return tuple(self._files(source, target, tags) for source, target, tags in given if source is not None)

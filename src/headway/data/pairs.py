@@ -53,6 +53,8 @@ class Files:
     """Words put before every source, as tokens of their own."""
     alignment: Path | None = None
     """Word alignments, a line for every pair."""
+    alone: bool = False
+    """There is one side only: every line is a target, and its source is empty."""
 
     def __post_init__(self) -> None:
         if min(self.columns) < 1:
@@ -183,6 +185,8 @@ def _all_sides(files: Files, invalid: Invalid, starts: list[int] | None) -> Iter
 
 def _sides(shard: Shard, files: Files, invalid: Invalid) -> Iterator[Sides]:
     source, suffix = shard.source, _suffix(shard.source)
+    if files.alone:
+        return _alone(source, files, invalid)
     if shard.target is not None:
         for path in (source, shard.target):
             if _suffix(path) == PARQUET_SUFFIX:
@@ -196,6 +200,22 @@ def _sides(shard: Shard, files: Files, invalid: Invalid) -> Iterator[Sides]:
         return read_parquet(source, files.fields, invalid=invalid)
     known = ", ".join(ONE_FILE)
     raise DataError(f"{source}: a corpus in one file must end in {known}; rename it, or give the target file too")
+
+
+def _alone(path: Path, files: Files, invalid: Invalid) -> Iterator[Sides]:
+    """Every line, or the target column or field of every row, with nothing for a source."""
+    column, field = files.columns[1], files.fields[1]
+    suffix = _suffix(path)
+    both: Iterator[Sides]
+    if suffix in TABLE_SUFFIXES:
+        both = _table(path, (column, column), invalid)
+    elif suffix in JSON_SUFFIXES:
+        both = _json(path, (field, field), invalid)
+    elif suffix == PARQUET_SUFFIX:
+        both = read_parquet(path, (field, field), invalid=invalid)
+    else:
+        both = (None if line is None else ("", line) for line in read_lines(path, invalid=invalid))
+    return (None if sides is None else ("", sides[1]) for sides in both)
 
 
 def _told(files: Files) -> str:

@@ -8,12 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headway.data.alignment import Alignment, build_alignment, open_alignment
+from headway.data.aligner import ITERATIONS, Aligner, stored_pairs
+from headway.data.alignment import Alignment, build_alignment, open_alignment, write_alignment
 from headway.data.cleaning import clean
 from headway.data.config import DataConfig
 from headway.data.mixture import Mixture
 from headway.data.pairs import Pair, read_pairs, read_sources
-from headway.data.store import TokenStore, build_store, open_store
+from headway.data.store import TokenStore, build_store, encode_pairs, open_store
 from headway.data.text import Fingerprint, changed, fingerprint, hashed
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.errors import ConfigError, DataError
@@ -21,6 +22,9 @@ from headway.folders import write_text
 
 SAMPLE = 2_000_000
 """Pairs a tokenizer is learnt from at most, spread over the corpus."""
+
+ALIGNMENT, VALID_ALIGNMENT = "alignment", "valid-alignment"
+"""The folders of word alignments beside the store."""
 
 Report = Callable[[str, int, int | None], None]
 """Hears the name of the work under way, how many pairs are done, and of how many."""
@@ -43,8 +47,11 @@ class Split:
     """Training pairs of every corpus by its name, as in `pairs`."""
 
     def training(self, config: DataConfig, counts: Counter[str]) -> Iterator[Pair]:
-        """The training pairs: neither held out nor with the source of a validation pair."""
-        held = {hashed(pair.source) for pair in self.valid}
+        """The training pairs: neither held out nor with the source of a validation pair.
+
+        Lines of a text may stand there again: that is how often they are written.
+        """
+        held = set() if config.text is not None else {hashed(pair.source) for pair in self.valid}
         for number, pair in enumerate(_cleaned(config, counts)):
             if self.every and number % self.every == self.every // 2:
                 continue
@@ -65,7 +72,9 @@ class Prepared:
     mixture: Mixture | None = None
     """How often the corpora are met in an epoch; None: every pair once."""
     alignment: Alignment | None = None
-    """Which tokens translate which, if word alignments are given."""
+    """Which tokens translate which, if word alignments are given, or were found for a model that needs them."""
+    valid_alignment: Alignment | None = None
+    """The same for the validation pairs, for a model that needs them."""
 
 
 def divide(config: DataConfig, report: Report) -> Split:
@@ -101,7 +110,8 @@ def _given(config: DataConfig) -> list[Pair]:
     """The pairs of the validation files."""
     found: list[Pair] = []
     for files in config.validation():
-        pairs = list(clean(read_pairs(files, invalid=config.invalid), config.cleaning, Counter()))
+        read = read_pairs(files, invalid=config.invalid)
+        pairs = list(clean(read, config.cleaning, Counter(), alone=files.alone))
         if not pairs:
             raise DataError(f"{files.name}: no pair left to validate on; check the files and the cleaning settings")
         found += pairs
@@ -117,10 +127,12 @@ def prepare(
     split: Split,
     report: Report,
     tokenizers: tuple[Tokenizer, Tokenizer] | None = None,
+    aligned: bool = False,
 ) -> Prepared:
     """Learn the tokenizers and build the token store in `folder`; one that is there and fits is taken as it is.
 
-    Tokenizers that are given are used in place of learning any.
+    Tokenizers that are given are used in place of learning any. For a model that must be `aligned`, word alignments are
+    found where none are given.
     """
     source, target = tokenizers or learn_tokenizers(config, tokenizer, split, report)
     if missing := [tag for tag in config.every_tag() if tag not in source.tags]:
@@ -140,18 +152,7 @@ def prepare(
             longest=longest - 1,
             progress=lambda done: report("tokenizing", done, split.pairs),
         )
-    alignment = None
-    if config.alignment is not None:
-        alignment = open_alignment(folder / "alignment", key) or build_alignment(
-            folder / "alignment",
-            split.training(config, Counter()),
-            source,
-            target,
-            key=key,
-            longest=longest - 1,
-            progress=lambda done: report("aligning", done, split.pairs),
-        )
-        assert len(alignment) == len(store), "both leave out the same pairs"
+    alignments = _alignments(config, split, store, folder, key, (source, target), report, aligned=aligned)
     if altered := _altered(config, split.files):
         raise DataError(f"{altered}: changed while it was read; start again when nothing writes to it")
     for place, corpus in enumerate(config.training()):
@@ -160,9 +161,57 @@ def prepare(
                 f"{store.dropped} are longer than {longest - 1} tokens, the others have the source of a validation pair"
             )
             raise DataError(f"{corpus.name}: no pair left to train on: {told}")
-    _remember(folder, split, source, target, key)
+    _remember(folder, split, source, target, key, aligned=aligned)
     split = replace(split, left_out=dict(counts) or split.left_out)
-    return Prepared(source, target, store, split, config.mixture(store.corpora), alignment)
+    return Prepared(source, target, store, split, config.mixture(store.corpora), *alignments)
+
+
+def _alignments(
+    config: DataConfig,
+    split: Split,
+    store: TokenStore,
+    folder: Path,
+    key: Mapping[str, Any],
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    report: Report,
+    *,
+    aligned: bool,
+) -> tuple[Alignment | None, Alignment | None]:
+    """Which tokens of the training and of the validation pairs translate which, as far as that is wanted."""
+    source, target = tokenizers
+    found = None
+    if config.alignment is not None:
+        found = open_alignment(folder / ALIGNMENT, key) or build_alignment(
+            folder / ALIGNMENT,
+            split.training(config, Counter()),
+            source,
+            target,
+            key=key,
+            longest=key["longest"] - 1,
+            progress=lambda done: report("aligning", done, split.pairs),
+        )
+        assert len(found) == len(store), "both leave out the same pairs"
+    if not aligned:
+        return found, None
+    valid = open_alignment(folder / VALID_ALIGNMENT, key)
+    given = any(pair.links for pair in split.valid)
+    if valid is None and given:
+        valid = build_alignment(folder / VALID_ALIGNMENT, split.valid, source, target, key=key, longest=None)
+    found = found or open_alignment(folder / ALIGNMENT, key)
+    if found is not None and valid is not None:
+        return found, valid
+    aligner = Aligner.learn(
+        lambda: stored_pairs(store),
+        source_size=source.size,
+        target_size=target.size,
+        progress=lambda done: report("learning which words translate which", done, 2 * ITERATIONS),
+    )
+    if found is None:
+        found = write_alignment(folder / ALIGNMENT, (aligner.codes(*pair) for pair in stored_pairs(store)), key=key)
+    if valid is None:
+        sides = zip(*encode_pairs(split.valid, tokenizers), strict=True)
+        valid = write_alignment(folder / VALID_ALIGNMENT, (aligner.codes(*pair) for pair in sides), key=key)
+    return found, valid
 
 
 def _altered(config: DataConfig, files: Mapping[str, Fingerprint]) -> str | None:
@@ -190,15 +239,18 @@ def reopen(config: DataConfig, folder: Path) -> Prepared | None:
     if store is None:
         return None
     store.verify()
-    alignment = None if config.alignment is None else open_alignment(folder / "alignment", memory["key"])
-    if alignment is not None:
-        alignment.verify()
-    elif config.alignment is not None:
-        return None
+    aligned = memory.get("aligned", False)
+    wanted = {ALIGNMENT: aligned or config.alignment is not None, VALID_ALIGNMENT: aligned}
+    alignments = [open_alignment(folder / name, memory["key"]) if asked else None for name, asked in wanted.items()]
+    for alignment, asked in zip(alignments, wanted.values(), strict=True):
+        if alignment is not None:
+            alignment.verify()
+        elif asked:
+            return None
     valid = [Pair(*pair)._replace(tags=tuple(Pair(*pair).tags)) for pair in memory["valid"]]
     counts = memory["left_out"], files, memory.get("corpora", {})
     split = Split(memory["pairs"], valid, memory["every"], *counts)
-    return Prepared(source, target, store, split, config.mixture(store.corpora), alignment)
+    return Prepared(source, target, store, split, config.mixture(store.corpora), *alignments)
 
 
 def learn_tokenizers(
@@ -211,7 +263,7 @@ def learn_tokenizers(
             told = f"{loaded.size} tokens, tokenizer.vocabulary is {tokenizer.vocabulary}"
             raise ConfigError(f"{config.folder / tokenizer.file}: {told}; leave the setting out")
         return loaded, loaded
-    if tokenizer.joint:
+    if tokenizer.joint or config.text is not None:
         joint = Tokenizer.train(vocabulary_texts(config, split, report, (0, 1)), tokenizer, config.every_tag())
         return joint, joint
     source = Tokenizer.train(vocabulary_texts(config, split, report, (0,)), tokenizer, config.every_tag())
@@ -225,7 +277,7 @@ def vocabulary_texts(config: DataConfig, split: Split, report: Report, sides: tu
     for done, pair in enumerate(pairs, start=1):
         if done % 10_000 == 0:
             report("learning the vocabulary", done * step, split.pairs)
-        for side in sides:
+        for side in sides if config.text is None else (1,):
             yield pair[side]  # type: ignore[misc]  # sides are 0 and 1, the texts
 
 
@@ -244,26 +296,30 @@ def _cleaned(config: DataConfig, counts: Counter[str]) -> Iterator[Pair]:
         for place, files in enumerate(config.training())
         for pair in read_pairs(files, invalid=config.invalid, counts=counts, corpus=place)
     )
-    return clean(pairs, config.cleaning, counts)
+    return clean(pairs, config.cleaning, counts, alone=config.text is not None)
 
 
 def _key(config: DataConfig, split: Split, source: Tokenizer, target: Tokenizer, longest: int) -> dict[str, Any]:
+    alone = config.text is not None
     return {
+        **({"alone": True} if alone else {}),  # stores of pairs keep the key they always had
         "files": {name: print_.sha256 for name, print_ in split.files.items()},
         "corpora": [[list(map(str, files.paths)), *files.tags] for files in config.training()],
         "columns": config.columns,
         "fields": config.fields,
         "cleaning": config.cleaning.model_dump(mode="json"),
         "every": split.every,
-        "valid": hashed(*(pair.source for pair in split.valid)),
+        "valid": hashed(*(pair.target if alone else pair.source for pair in split.valid)),
         "tokenizers": [source.fingerprint(), target.fingerprint()],
         "longest": longest,
     }
 
 
-def _remember(folder: Path, split: Split, source: Tokenizer, target: Tokenizer, key: Mapping[str, Any]) -> None:
+def _remember(
+    folder: Path, split: Split, source: Tokenizer, target: Tokenizer, key: Mapping[str, Any], *, aligned: bool
+) -> None:
     names = [source.file_name] * 2 if source is target else [f"source.{source.file_name}", f"target.{target.file_name}"]
     for each, name in zip((source, target), names, strict=True):
         each.save(folder / name)
-    memory = {**asdict(split), "tokenizers": names, "key": key}
+    memory = {**asdict(split), "tokenizers": names, "key": key, "aligned": aligned}
     write_text(folder / "split.json", json.dumps(memory, ensure_ascii=False))

@@ -9,7 +9,7 @@ import shutil
 import socket
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from itertools import chain, compress, islice
@@ -273,7 +273,7 @@ def _fill(
     with ExitStack() as stack:
         writers = [_Writer(folder, side, each.size, stack) for side, each in zip(SIDES, tokenizers, strict=True)]
         for chunk in _chunks(pairs):
-            encoded = _encoded(chunk, tokenizers)
+            encoded = encode_pairs(chunk, tokenizers)
             read += len(chunk)
             short = [longest is None or max(map(len, pair)) <= longest for pair in zip(*encoded, strict=True)]
             kept.update(pair.corpus for pair in compress(chunk, short))
@@ -288,7 +288,10 @@ def _fill(
     return {"format": FORMAT, **counts, "corpora": corpora, "vocabulary": vocabulary, "files": files}
 
 
-def _encoded(chunk: list[Pair], tokenizers: tuple[Tokenizer, Tokenizer]) -> tuple[list[list[int]], list[list[int]]]:
+def encode_pairs(
+    chunk: Sequence[Pair], tokenizers: tuple[Tokenizer, Tokenizer]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The ids of all sources, each after its tags, and of all targets."""
     source, target = tokenizers
     sources = source.encode([pair.source for pair in chunk])
     tagged = [source.tagged(pair.tags) + ids for pair, ids in zip(chunk, sources, strict=True)]

@@ -16,8 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headway.errors import HeadwayError
-from headway.models.catalog import Model
-from headway.models.transformer import DecoderState
+from headway.models.transformer import DecoderState, Transformer
 from headway.nn.attention import FixedLineage, FixedPast, Visible
 from headway.nn.compiling import compiles
 from headway.nn.embedding import unbiased
@@ -75,7 +74,7 @@ def _rounded(length: int) -> int:
 class Captured:
     """A search whose every tensor has a place of its own; only `run` changes them."""
 
-    def __init__(self, model: Model, symbols: Symbols, room: Room) -> None:
+    def __init__(self, model: Transformer, symbols: Symbols, room: Room) -> None:
         self.model, self.symbols, self.room = model, symbols, room
         device = model.output.weight.device
         whole = torch.zeros((), dtype=torch.int64, device=device)
@@ -255,7 +254,7 @@ def narrowed(state: DecoderState, entries: int) -> DecoderState:
     for each in state.past:
         assert isinstance(each, FixedPast)
         past.append(FixedPast(each.key[:, :entries], each.value[:, :entries], each.slots))
-    seen = FixedLineage(lineage.positions[:entries], lineage.added[..., :entries], lineage.slots)
+    seen = replace(lineage, positions=lineage.positions[:entries], added=lineage.added[..., :entries])
     return replace(state, past=tuple(past), lineage=seen)
 
 
@@ -265,12 +264,12 @@ def _pool() -> Any:
     return torch.cuda.graph_pool_handle()
 
 
-_SEARCHES: WeakKeyDictionary[Model, "OrderedDict[tuple[Room, Symbols], Captured]"] = WeakKeyDictionary()
+_SEARCHES: WeakKeyDictionary[Transformer, "OrderedDict[tuple[Room, Symbols], Captured]"] = WeakKeyDictionary()
 _ONE_AT_A_TIME = Lock()
 
 
 def captured(
-    model: Model, symbols: Symbols, requests: Sequence[Request], config: DecodingConfig
+    model: Transformer, symbols: Symbols, requests: Sequence[Request], config: DecodingConfig
 ) -> list[list[Hypothesis]]:
     """Decode with a search captured for this model and these sizes, now or earlier; the weights may have changed since.
 

@@ -11,10 +11,12 @@ from headway.data.lexicon import Lexicon
 from headway.engine.backend import nothing
 from headway.engine.captured import captured
 from headway.errors import ConfigError
-from headway.models.catalog import Model
+from headway.models.model import Autoregressive, Model, NonAutoregressive, autoregressive
+from headway.models.transformer import Transformer
 from headway.search import DecodingConfig, Hypothesis, Request, Search, Stepper, Symbols, decode
 from headway.search.decode import wanted
 from headway.search.ensemble import Ensemble
+from headway.search.parallel import write
 from headway.search.shortlist import Shortlisted
 from headway.sequences import Sequences
 
@@ -42,6 +44,11 @@ class Engine:
         return self.model.output.weight.device
 
     @property
+    def stepwise(self) -> bool:
+        """Whether a search can be followed token by token."""
+        return self.lexicon is None and isinstance(self.model, Autoregressive)
+
+    @property
     def longest(self) -> int:
         """The most tokens of a source or an output, without the end symbol."""
         return min(each.config.longest for each in (self.model, *self.others)) - 1
@@ -49,7 +56,7 @@ class Engine:
     def search(
         self, requests: Sequence[Request], config: DecodingConfig, *, check: Callable[[], None] = nothing
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses for every request, in order; an empty source gets none.
+        """The best hypotheses for every request, in order; an empty source gets none, unless the model reads no source.
 
         `check` is called before every batch and may raise to stop.
         """
@@ -60,10 +67,13 @@ class Engine:
         kind = self.device.type if self.device.type in TOGETHER else "cpu"
         rows = wanted(config) if config.sample else config.beam
         most = max(1, LOGITS[kind] // (rows * len(self.model.output.weight)))
-        for batch in batches(requests, TOGETHER[kind], most):
+        blank = not self.model.config.reads_source
+        if blank:  # then outputs, not sources, decide what a batch takes
+            most = min(most, max(1, TOGETHER[kind] // max(1, config.limit(0))))
+        for batch in batches(requests, TOGETHER[kind], most, blank=blank):
             check()
             with torch.autocast(self.device.type, enabled=False):  # the weights say how exactly is computed
-                found = self._decode([requests[index] for index in batch], config)
+                found = self.decode([requests[index] for index in batch], config)
             for index, each in zip(batch, found, strict=True):
                 answers[index] = each
         return answers
@@ -75,13 +85,27 @@ class Engine:
         return Search(stepper, state, requests, config, self.symbols, self.device)
 
     @torch.inference_mode()
-    def _decode(self, requests: Sequence[Request], config: DecodingConfig) -> list[list[Hypothesis]]:
-        if self._plain(requests, config):
+    def decode(self, requests: Sequence[Request], config: DecodingConfig) -> list[list[Hypothesis]]:
+        """The best hypotheses for every request, all of them as one batch; sources are not empty."""
+        if isinstance(self.model, NonAutoregressive):
+            return self._at_once(self.model, requests, config)
+        if isinstance(self.model, Transformer) and self._plain(requests, config):
             return captured(self.model, self.symbols, requests, config)
         if self.lexicon is None:
             stepper, state = self._stepper(requests, config)
             return decode(stepper, state, requests, config, self.symbols, self.device)
         return self._shortlisted(requests, config, self.lexicon)
+
+    def _at_once(
+        self, model: NonAutoregressive, requests: Sequence[Request], config: DecodingConfig
+    ) -> list[list[Hypothesis]]:
+        """The outputs of a model that has no next token, of which nothing can be asked but to write."""
+        if self.others or self.lexicon is not None:
+            raise ConfigError(f"a {model.config.architecture} model decodes alone, without ensemble and shortlist")
+        if any(each.prefix or each.required or each.banned for each in requests):
+            told = f"a {model.config.architecture} model writes all tokens at once"
+            raise ConfigError(f"{told}: prefix, required and banned phrases need one that writes them one by one")
+        return write(model, self._source(requests), requests, config, self.symbols)
 
     def _plain(self, requests: Sequence[Request], config: DecodingConfig) -> bool:
         """Whether a captured search can do what is asked: one model on a GPU, a beam, and no rule."""
@@ -94,10 +118,11 @@ class Engine:
     @torch.inference_mode()
     def _stepper(self, requests: Sequence[Request], config: DecodingConfig) -> tuple[Stepper[Any], Any]:
         """The models as one stepper, and its state before the first token."""
-        states = [self._start(model, requests, config) for model in (self.model, *self.others)]
-        return (Ensemble((self.model, *self.others)), tuple(states)) if self.others else (self.model, states[0])
+        models = [autoregressive(model, "search") for model in (self.model, *self.others)]
+        states = [self._start(model, requests, config) for model in models]
+        return (Ensemble(models), tuple(states)) if self.others else (models[0], states[0])
 
-    def _start(self, model: Model, requests: Sequence[Request], config: DecodingConfig) -> Any:
+    def _start(self, model: Autoregressive[Any, Any], requests: Sequence[Request], config: DecodingConfig) -> Any:
         source = self._source(requests)
         return model.start(model.encode(source), coverage=config.coverage_penalty > 0)
 
@@ -115,8 +140,10 @@ class Engine:
             vocabulary = np.arange(lexicon.target_size)
         names = {int(token): place for place, token in enumerate(vocabulary)}
         symbols = self._renamed(names)
-        members = [Shortlisted.over(model, vocabulary) for model in (self.model, *self.others)]
-        states = [each.start(self._start(each.model, requests, config), allowed) for each in members]  # type: ignore[arg-type]
+        models = [autoregressive(model, "shortlist") for model in (self.model, *self.others)]
+        members = [Shortlisted.over(model, vocabulary) for model in models]
+        begun = [self._start(model, requests, config) for model in models]
+        states = [each.start(state, allowed) for each, state in zip(members, begun, strict=True)]
         stepper: Stepper[Any] = Ensemble(members) if self.others else members[0]
         state = tuple(states) if self.others else states[0]
         renamed = [request.renamed(names) for request in requests]
@@ -141,10 +168,14 @@ class Engine:
         )
 
 
-def batches(requests: Sequence[Request], cells: int, most: int) -> Iterator[list[int]]:
-    """Indices of requests whose sources are not empty, of like length together: at most `most`, and of bounded size."""
+def batches(requests: Sequence[Request], cells: int, most: int, *, blank: bool = False) -> Iterator[list[int]]:
+    """Indices of requests, of like length together: at most `most`, and of bounded size.
+
+    Those whose sources are empty are left out, but with `blank`.
+    """
     lengths = [len(request.source) for request in requests]
-    order = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: lengths[index])
+    chosen = (index for index, length in enumerate(lengths) if length or blank)
+    order = sorted(chosen, key=lambda index: lengths[index])
     batch: list[int] = []
     for index in order:
         if batch and ((len(batch) + 1) * (lengths[index] + 1) > cells or len(batch) == most):

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from headway.errors import ConfigError
-from headway.models.catalog import Model
-from headway.nn.lean import LeanDecoder
+from headway.models.model import Model
 
 Precision = Literal["fp32", "bf16", "fp16"]
 """Of the halves fp16 is the more exact and bf16 the one that never overflows."""
@@ -26,10 +25,13 @@ def ready(model: Model, precision: Precision = "fp32") -> Model:
     model = model.eval()
     for weight in model.parameters():
         weight.data = weight.data.to(kind)
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()  # side by side again, as cuDNN wants them
     if on_cpu:
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 module.weight.data = module.weight.data.t().contiguous().t()
         model.output.turn()
-        model.lean = LeanDecoder(model.decoder) if LeanDecoder.serves(model.decoder) else None
+        model.straighten()
     return model

@@ -18,7 +18,7 @@ from headway.forecast.ending import Epochs, ending
 from headway.forecast.measurement import Measured, measure
 from headway.forecast.report import Forecast
 from headway.forecast.sizes import Shapes, memory_by_part, outline, parameters, traffic
-from headway.models.catalog import Model
+from headway.models.model import Model
 from headway.recipe import Recipe
 from headway.screen import Screen
 from headway.training.config import TrainingConfig
@@ -103,7 +103,7 @@ def _drawn_up(
         pairs=taken.pairs,
         exact=taken.whole,
         vocabulary=taken.prepared.target.size,
-        model=f"{recipe.model.encoder_layers}+{recipe.model.decoder_layers} layers of {recipe.model.dim}",
+        model=recipe.model.shape_in_words,
         settings={name: getattr(training, name) for name in SETTINGS},
         processes=processes,
         parameters=parameters(model),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import cycle, islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +16,7 @@ from headway.data.batches import Batch
 from headway.data.feed import Feed
 from headway.data.plan import Plan
 from headway.data.preparation import Report
-from headway.models.catalog import Model
-from headway.models.transformer import DecoderState
+from headway.models.model import Autoregressive, Encoded, Model
 from headway.training.background import Background
 from headway.training.checkpoint import Snapshot
 from headway.training.trainer import Trainer
@@ -173,30 +173,41 @@ class Script:
     """Tokens so far."""
 
 
-class Scripted(Model):
+def scripted(model: Autoregressive[Any, Any], script: Script) -> Autoregressive[Any, Any]:
     """A model with another's weights that writes outputs of known length, whatever they say.
 
     How long a validation takes hangs on when outputs end, and an untrained model does not know.
     """
+    kind = type("Scripted", (Scripted, type(model)), {"capturable": False})
+    made: Autoregressive[Any, Any] = object.__new__(kind)
+    made.__dict__.update(model.__dict__, script=script)
+    return made
 
-    capturable = False
 
-    def __init__(self, model: Model, script: Script) -> None:
-        self.__dict__.update(model.__dict__)
-        self.__dict__["script"] = script
+class Scripted:
+    """What a model with a script does otherwise; its state holds the model's, lengths of sources, and tokens so far."""
 
-    def step(self, tokens: Tensor, parents: Tensor | None, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """See `Transformer.step`; the end is certain where it is due, and else impossible."""
-        log_probabilities, after = super().step(tokens, parents, state)
+    def start(self, encoded: Encoded, *, coverage: bool = False) -> tuple[Any, Tensor, int]:
+        """See `Autoregressive.start`."""
+        return super().start(encoded, coverage=coverage), encoded.source.lengths, 0  # type: ignore[misc]  # of the model
+
+    def step(self, tokens: Tensor, parents: Tensor | None, state: tuple[Any, Tensor, int]) -> tuple[Tensor, Any]:
+        """See `Autoregressive.step`; the end is certain where it is due, and else impossible."""
+        inner, lengths, length = state
+        log_probabilities, after = super().step(tokens, parents, inner)  # type: ignore[misc]  # of the model
         script: Script = self.__dict__["script"]
-        added, key = state.visible.added, state.memory[0].key
-        lengths = key.new_full((len(key),), key.shape[1]) if added is None else (added[:, 0, 0] == 0).sum(-1)
-        due = after.length >= script.ratio * lengths
+        due = length + 1 >= script.ratio * lengths
         if time.monotonic() > script.until:
             due = torch.ones_like(due)
         log_probabilities[:, :, script.end] = torch.where(due, 0.0, -torch.inf)[:, None]
         script.written += tokens.numel()
-        return log_probabilities, after
+        return log_probabilities, (after, lengths, length + 1)
+
+    def keep(self, state: tuple[Any, Tensor, int], sentences: Tensor) -> tuple[Any, Tensor, int]:
+        """See `Autoregressive.keep`."""
+        inner, lengths, length = state
+        kept = super().keep(inner, sentences)  # type: ignore[misc]  # of the model
+        return kept, lengths.index_select(0, sentences.to(lengths.device)), length
 
 
 def measure_validation(trainer: Trainer, valid: int) -> tuple[float, float]:
@@ -217,8 +228,11 @@ def _translation_seconds(validator: Validator, model: Model) -> float:
 
     def timed(count: int) -> float:
         begun = time.monotonic()
+        if not isinstance(model, Autoregressive) or not model.config.reads_source:  # as long whatever it writes
+            replace(validator, batches=[], pairs=pairs[:count])(model, lambda: None)
+            return time.monotonic() - begun
         script = Script(validator.target.end, written / read, begun + VALIDATED)
-        replace(validator, batches=[], pairs=pairs[:count])(Scripted(model, script), lambda: None)
+        replace(validator, batches=[], pairs=pairs[:count])(scripted(model, script), lambda: None)
         return (time.monotonic() - begun) * max(1.0, written / max(1, script.written))
 
     timed(2)  # warm-up

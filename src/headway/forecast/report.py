@@ -124,7 +124,8 @@ class Forecast:
             lines = [f"the end        {duration(self.seconds)}: {told}, set by {end.reason}; {before}"]
         lines.append(f"               sooner if {self.patience} validations in a row bring no improvement")
         if not self.fits:
-            lines.append("warning: memory may not be enough; lower training.batch_tokens and raise training.accumulate")
+            told = "lower training.batch_tokens and raise training.accumulate, or set training.recompute"
+            lines.append(f"warning: memory may not be enough; {told}")
         return lines
 
 

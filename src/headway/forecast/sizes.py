@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from headway.data.plan import Plan
-from headway.models.catalog import CATALOG, Model, ModelConfig
+from headway.models.catalog import CATALOG
+from headway.models.model import Model, ModelConfig
+from headway.models.transformer import TransformerConfig
 from headway.training.config import TrainingConfig
 from headway.training.optimiser import freeze, matrices
 
@@ -18,7 +20,11 @@ PARTS = {
     "source_embedding": "embeddings",
     "target_embedding": "embeddings",
     "positions": "embeddings",
+    "source_positions": "embeddings",
+    "target_positions": "embeddings",
+    "ends": "embeddings",
     "encoder": "encoder",
+    "encoder_norm": "encoder",
     "decoder": "decoder",
     "output": "output",
 }
@@ -35,7 +41,7 @@ def parameters(model: nn.Module) -> dict[str, int]:
     """How many numbers each part has; what is tied counts once, with the embeddings."""
     counts = dict.fromkeys(PARTS.values(), 0)
     for name, weight in model.named_parameters():
-        counts[PARTS[name.partition(".")[0]]] += weight.numel()
+        counts[PARTS.get(name.partition(".")[0], "decoder")] += weight.numel()
     return counts
 
 
@@ -97,17 +103,24 @@ class Shapes:
         squares = tuple(rows * widths[id(left)] * widths[id(right)] for left, right in couples)
         return cls(rows * widths[id(source)], rows * widths[id(target)], tokens, squares)  # type: ignore[arg-type]  # as above
 
+    def _others(self, config: ModelConfig, vocabulary: int) -> NDArray[np.float64]:
+        """The same for the Transformer's relatives: every weight is used once for every cell of the larger side."""
+        inner = config.fewest_parameters(vocabulary) - vocabulary * config.dim
+        cells = np.maximum(self.source, self.target)
+        return 6 * (cells * inner + self.tokens * config.dim * vocabulary).astype(np.float64)
+
     def operations(self, config: ModelConfig, vocabulary: int, training: TrainingConfig) -> NDArray[np.float64]:
         """Floating-point operations of learning from each batch once; `docs/how-to/plan.md` has the formula."""
+        if not isinstance(config, TransformerConfig):
+            return self._others(config, vocabulary)
         dim, hidden, inner = config.dim, config.hidden, 2 if config.feedforward == "gated" else 1
         wide = 3 if config.feedforward == "convolutional" else inner  # features the first map reads or writes
-        encoder = self.source * (4 * dim * dim + (wide + 1) * dim * hidden)
-        decoder = self.target * (6 * dim * dim + (inner + 1) * dim * hidden) + self.source * 2 * dim * dim
-        own, others, across = (2 * dim * square for square in self.squares)
-        forward = 2 * (
-            config.encoder_layers * (encoder + own)
-            + config.decoder_layers * (decoder + others + across)
-            + self.tokens * dim * vocabulary
-        )
+        looking = config.heads * config.width  # features of all heads
+        encoder = self.source * (4 * dim * looking + (wide + 1) * dim * hidden)
+        decoder = self.target * (6 * dim * looking + (inner + 1) * dim * hidden)
+        own, others, across = (2 * looking * square for square in self.squares)
+        layers = config.encoder_layers * (encoder + own) + config.decoder_layers * (decoder + others + across)
+        around = config.decoder_layers * self.source * 2 * dim * looking + self.tokens * dim * vocabulary
         passes = 6 if training.r_drop else 4 if training.scheduled_sampling else 3
-        return passes * forward.astype(np.float64)
+        again = (2 if training.r_drop else 1) if training.recompute else 0
+        return 2.0 * ((passes + again) * layers + passes * around)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from headway.errors import ConfigError
 from headway.folders import write_folder
-from headway.models.catalog import Model, ModelConfig
+from headway.models.model import ModelConfig
+from headway.models.transformer import Transformer, TransformerConfig
 from headway.nn.attention import MultiHeadAttention
 from headway.nn.feedforward import FeedForward
 from headway.nn.layers import DecoderLayer, EncoderLayer
@@ -29,8 +30,14 @@ def installed() -> Any:
 
 def refusal(config: ModelConfig) -> str | None:
     """Why CTranslate2 cannot compute what such a model computes; None where it can."""
+    if not isinstance(config, TransformerConfig):
+        return f"CTranslate2 has no {config.architecture} models; use a Transformer"
+    if config.head_dim is not None:
+        return "CTranslate2 has heads of dim / heads features only; leave head_dim out"
     if config.feedforward == "convolutional":
         return "CTranslate2 has no convolutional feed-forward network; use feedforward relu, gelu or gated"
+    if config.window is not None:
+        return "CTranslate2 has no attention restricted to a window; use a model without model.window"
     if config.positions == "alibi":
         return "CTranslate2 has no alibi positions in an encoder; use other positions"
     return None
@@ -55,6 +62,7 @@ def write(translator: Translator, folder: Path, *, int8: bool) -> None:
     reason = refusal(translator.model.config)
     if reason is not None:
         raise ConfigError(f"ctranslate2: {reason}")
+    assert isinstance(translator.model, Transformer)  # no other is let through
     specification = _specification(ctranslate2.specs, translator.model)
     for size, register in (
         (translator.source.size, specification.register_source_vocabulary),
@@ -70,7 +78,7 @@ def write(translator: Translator, folder: Path, *, int8: bool) -> None:
     specification.save(str(folder))
 
 
-def _specification(specs: Any, model: Model) -> Any:
+def _specification(specs: Any, model: Transformer) -> Any:
     config = model.config
     activations = specs.Activation
     common: dict[str, Any] = {

@@ -61,7 +61,32 @@ def ahead(device: torch.device, count: int = 64) -> Iterator[None]:
         _LEFT.reset(before)
 
 
+_REPEATED: ContextVar[Iterator[Tensor] | None] = ContextVar("seeds drawn before", default=None)
+
+
+@contextmanager
+def again(seeds: list[Tensor], device: torch.device) -> Iterator[None]:
+    """While inside, seeds are these, in their order; where they end, new ones are drawn and join them."""
+    before = _REPEATED.set(_repeated(seeds, device))
+    try:
+        yield
+    finally:
+        _REPEATED.reset(before)
+
+
 def new_seed(device: torch.device) -> Int[Tensor, ""]:
-    """A seed from torch's generator of the device."""
+    """A seed from torch's generator of the device, or inside `again` one that was drawn before."""
+    repeated = _REPEATED.get()
+    return _drawn(device) if repeated is None else next(repeated)
+
+
+def _repeated(seeds: list[Tensor], device: torch.device) -> Iterator[Tensor]:
+    yield from seeds
+    while True:
+        seeds.append(_drawn(device))
+        yield seeds[-1]
+
+
+def _drawn(device: torch.device) -> Tensor:
     left = _LEFT.get()
     return left.pop() if left else torch.empty((), dtype=torch.int64, device=device).random_(0, RANGE)

@@ -6,8 +6,7 @@ each. On a GPU, `elements.py` draws from a seed as it goes. All draws and seeds 
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -126,16 +125,25 @@ def element_kernels() -> Any:
     return elements
 
 
-@contextmanager
-def seeds_ahead(device: torch.device) -> Iterator[None]:
+def seeds_ahead(device: torch.device) -> AbstractContextManager[None]:
     """While inside, our kernels on this device have their seeds drawn many at once."""
-    if device.type != "cuda" or element_kernels() is None:
-        yield
-        return
-    from headway.nn.chance import ahead
+    chance = _chance(device)
+    return nullcontext() if chance is None else chance.ahead(device)
 
-    with ahead(device):
-        yield
+
+def seeds_again(seeds: list[Tensor], device: torch.device) -> AbstractContextManager[None]:
+    """While inside, our kernels on this device draw from these seeds in turn; new ones, where they end, join them."""
+    chance = _chance(device)
+    return nullcontext() if chance is None else chance.again(seeds, device)
+
+
+def _chance(device: torch.device) -> Any:
+    """The module of our kernels' seeds, or None where other kernels serve, which need none."""
+    if device.type != "cuda" or element_kernels() is None:
+        return None
+    from headway.nn import chance
+
+    return chance
 
 
 def _masked_here(x: Tensor, probability: float, training: bool) -> bool:

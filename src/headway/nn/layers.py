@@ -22,18 +22,23 @@ class LayerShape:
     norm: NormPlace = "post"
     feedforward: FeedForwardKind = "relu"
     positions: PositionKind = "sinusoidal"
+    width: int | None = None
+    """Features of a head; dim / heads where it is not said."""
     dropout: float = 0.0
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
 
     def self_attention(self) -> MultiHeadAttention:
         """Attention within a sequence, which may know of positions."""
-        positions = attention_positions(self.positions, heads=self.heads, width=self.dim // self.heads)
-        return MultiHeadAttention(self.dim, self.heads, dropout=self.attention_dropout, positions=positions)
+        width = self.width or self.dim // self.heads
+        positions = attention_positions(self.positions, heads=self.heads, width=width)
+        return MultiHeadAttention(
+            self.dim, self.heads, width=width, dropout=self.attention_dropout, positions=positions
+        )
 
     def cross_attention(self) -> MultiHeadAttention:
         """Attention from one sequence to another."""
-        return MultiHeadAttention(self.dim, self.heads, dropout=self.attention_dropout)
+        return MultiHeadAttention(self.dim, self.heads, width=self.width, dropout=self.attention_dropout)
 
     def residual(self) -> Residual:
         """What stands around a sub-layer."""

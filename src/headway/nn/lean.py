@@ -66,7 +66,8 @@ class LeanDecoder:
     def __init__(self, decoder: Decoder) -> None:
         layers = [layer for layer in decoder.layers if isinstance(layer, DecoderLayer)]
         self.layers = [LeanLayer.of(layer) for layer in layers]
-        self.heads, self.kind = layers[0].attention.heads, layers[0].feedforward.kind
+        self.heads, self.width = layers[0].attention.heads, layers[0].attention.width
+        self.kind = layers[0].feedforward.kind
         self.before, self.norm = layers[0].attention_residual.before, decoder.norm
 
     @staticmethod
@@ -84,7 +85,7 @@ class LeanDecoder:
         past: Sequence[Past],
     ) -> tuple[Float[Tensor, "batch query dim"], tuple[Past, ...]]:
         """The states of the new positions, and the memory with them; `added` hides keys of the target and source."""
-        shape, width = x.shape, x.shape[2] // self.heads
+        shape, width = x.shape, self.width
         split, rows, after = (*shape[:2], -1, self.heads, width), x.flatten(0, 1), []
         for layer, source, earlier in zip(self.layers, memory, past, strict=True):
             query, key, value = layer.own(self._enter(rows, layer.norms[0])).view(split).unbind(2)

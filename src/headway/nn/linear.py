@@ -1,7 +1,7 @@
 """Linear maps, and their weights in low precision: copied once a pass, all together."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -65,6 +65,24 @@ def lowered(model: nn.Module, precision: torch.dtype) -> Iterator[None]:
     finally:
         for module in maps:
             module._low = module._halves = None
+
+
+def as_lowered(layer: nn.Module) -> Callable[[], AbstractContextManager[None]]:
+    """Remember in what precision the maps of a layer multiply now; inside what is returned they do so again."""
+    maps = [(module, module._low) for module in layer.modules() if isinstance(module, Linear)]
+
+    @contextmanager
+    def again() -> Iterator[None]:
+        before = [(module, module._low, module._halves) for module, _ in maps]
+        try:
+            for module, low in maps:
+                module._low = low
+            yield
+        finally:
+            for module, low, halves in before:
+                module._low, module._halves = low, halves
+
+    return again
 
 
 class _Halves(torch.autograd.Function):

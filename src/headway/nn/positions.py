@@ -14,6 +14,9 @@ is added to the scores, `[*batch, heads, query, key]`."""
 
 PositionKind = Literal["sinusoidal", "learned", "rotary", "relative", "alibi"]
 
+BIASED: tuple[PositionKind, ...] = ("relative", "alibi")
+"""Positions that are added to the scores of attention, which no kernel for packed batches does."""
+
 
 class Positions(nn.Module):
     """The three places where order may enter; each kind overrides one, this base leaves all as they are."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from headway.nn.attention import KeyValues, Past, Visible
 from headway.nn.layers import DecoderLayer, EncoderLayer, LayerShape
+from headway.nn.recomputing import recomputed
 from headway.nn.residual import Norm
 
 Weights = tuple[Tensor, ...]
@@ -37,7 +38,7 @@ class Encoder(nn.Module):
         """The states of the last layer, and every layer's weights if asked for."""
         collected = []
         for layer in self.layers:
-            x, weights = layer(x, visible, positions, need_weights=need_weights)
+            x, weights = recomputed(layer, x, visible, positions, need_weights=need_weights)
             collected.append(weights)
         return self.norm(x), tuple(collected) if need_weights else ()
 
@@ -77,7 +78,7 @@ class Decoder(nn.Module):
         outputs = []
         for index, layer in enumerate(self.layers):
             earlier = past[index] if past else None
-            output = layer(x, memory[index], visible, positions, earlier, need_weights=need_weights)
+            output = recomputed(layer, x, memory[index], visible, positions, earlier, need_weights=need_weights)
             x = output.states
             outputs.append(output)
         return DecoderOutput(

@@ -11,7 +11,8 @@ from headway.data.config import DataConfig
 from headway.data.plan import Layout
 from headway.data.tokenizer import TokenizerConfig
 from headway.errors import ConfigError
-from headway.models.catalog import Model
+from headway.models.model import Model, autoregressive
+from headway.nn.stacks import Weights
 from headway.objectives.likelihood import LabelSmoothedLikelihood
 from headway.objectives.loss import Loss
 
@@ -36,15 +37,18 @@ class GuidedLikelihood:
         """The loss of all target tokens of a padded batch that knows its alignment."""
         if batch.alignment is None:
             raise ConfigError("training.guided_alignment: this batch has no word alignments; set data.alignment")
-        decoded = model.decode(batch.target, model.encode(batch.source), need_weights=True)
+        writer = autoregressive(model, "training.guided_alignment")
+        decoded = writer.decode(batch.target, writer.encode(batch.source), need_weights=True)
+        if not decoded.cross_weights:
+            raise ConfigError("training.guided_alignment: this model has no attention to the source; leave it out")
         loss = LabelSmoothedLikelihood(self.smoothing).of(model, decoded.states, batch)
-        missed = misalignment(decoded.cross_weights[guided_layer(model)][:, HEAD], batch.alignment)
+        missed = misalignment(guided_weights(decoded.cross_weights), batch.alignment)
         return loss._replace(total=loss.total + self.weight * missed)
 
 
-def guided_layer(model: Model) -> int:
-    """The decoder layer of which one head is guided: the last but one, or the only one."""
-    return max(len(model.decoder.layers) - 2, 0)
+def guided_weights(cross_weights: Weights) -> Float[Tensor, "batch target source"]:
+    """The weights of the guided head: of the last layer but one, or of the only one."""
+    return cross_weights[max(len(cross_weights) - 2, 0)][:, HEAD]
 
 
 def misalignment(

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headway.data.batches import Batch
-from headway.models.catalog import Model
+from headway.models.model import Model
 
 
 class Loss(NamedTuple):

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headway.data.batches import Batch
-from headway.models.catalog import Model
+from headway.models.model import Model
 from headway.objectives.likelihood import LabelSmoothedLikelihood
 from headway.objectives.loss import Loss
 from headway.objectives.projection import likeliest

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from headway.models.model import NonAutoregressive
 from headway.proof import naive
 from headway.proof.finding import TOLERANCE, Finding
 from headway.proof.subject import SEED, Subject
@@ -126,7 +127,7 @@ def reread(
     subject: Subject, sentences: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]
 ) -> list[list[float]]:
     """The log-probabilities of every token of the outputs and of the end symbol after each, all tokens given."""
-    symbols, model = subject.symbols, subject.model
+    symbols, model = subject.symbols, subject.writer
     given = subject.padded([[symbols.start, *tokens] for tokens in outputs])
     wanted = subject.padded([[*tokens, symbols.end] for tokens in outputs])
     states = model.decode(given, model.encode(subject.padded(subject.ended(sentences)))).states
@@ -136,7 +137,7 @@ def reread(
 
 def _predict(subject: Subject, sentence: tuple[int, ...]) -> naive.Predict:
     (source,) = subject.ended([sentence])
-    return naive.recompute(subject.model, source, subject.symbols)
+    return naive.recompute(subject.writer, source, subject.symbols)
 
 
 def _far(wanted: float, got: float) -> float:
@@ -147,7 +148,7 @@ def _far(wanted: float, got: float) -> float:
 def _judged(subject: Subject, told: str, worst: float, unlike: set[int]) -> Finding:
     """Answers that differ pass where the twin too had to choose between two that are as good as equal."""
     total = len(subject.sentences)
-    if len(unlike) > TWINS:
+    if len(unlike) > TWINS or isinstance(subject.model, NonAutoregressive):  # which has no twin
         return _told(told, worst, 0, len(unlike), total)
     wrong = [place for place in unlike if twin(subject, subject.sentences[place]).margin > TOLERANCE]
     return _told(told, worst, len(unlike) - len(wrong), len(wrong), total)

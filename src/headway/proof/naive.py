@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from headway.models.catalog import Model
+from headway.models.model import Autoregressive
 from headway.search import DecodingConfig, Hypothesis, Scoring, Symbols
 from headway.sequences import Sequences
 
@@ -53,7 +53,7 @@ class Row:
         return Row((*self.tokens, token), self.total + log_probability, (*self.parts, log_probability))
 
 
-def recompute(model: Model, source: Sequence[int], symbols: Symbols) -> Predict:
+def recompute(model: Autoregressive[Any, Any], source: Sequence[int], symbols: Symbols) -> Predict:
     """Predict by reading each output whole, every time; `source` has its end symbol."""
     device, encodings = model.output.weight.device, dict[int, Any]()
 

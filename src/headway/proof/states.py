@@ -22,7 +22,7 @@ LEAVING = 5
 @torch.inference_mode()
 def cache(subject: Subject) -> Finding:
     """Step by step with a memory, the next tokens have the probabilities of one pass over everything."""
-    model, length = subject.model, subject.config.longest
+    model, length = subject.writer, subject.config.longest
     short = subject.sentences[:4], subject.targets(len(subject.sentences[:4]), length)
     long = [subject.longest], subject.targets(1, len(subject.longest) + 1)
     worst = 0.0
@@ -41,7 +41,7 @@ def cache(subject: Subject) -> Finding:
 @torch.inference_mode()
 def ancestry(subject: Subject) -> Finding:
     """Rows that descend from one another as in a beam see their own past, each read whole for comparison."""
-    model, draw, worst = subject.model, random.Random(SEED), 0.0
+    model, draw, worst = subject.writer, random.Random(SEED), 0.0
     sentences = list(subject.sentences[:4])
     state = model.start(model.encode(subject.padded(subject.ended(sentences))))
     tokens = iter(subject.targets(1, 1 + len(ROWS) * len(sentences) * max(ROWS))[0][1:])
@@ -69,7 +69,9 @@ def ancestry(subject: Subject) -> Finding:
 @torch.inference_mode()
 def layout(subject: Subject) -> Finding:
     """Sentences one after the other, with no padding, have the states of sentences side by side."""
-    model = subject.model
+    model = subject.writer
+    if not model.config.packable:
+        return Finding("states of sentences, packed and padded", "the model reads padded sentences only", None)
     sentences = [*subject.sentences[:7], subject.longest]
     outputs = [output[: 1 + place * 4] for place, output in enumerate(subject.targets(len(sentences), 32))]
     outputs = [output[: len(subject.longest)] for output in outputs]
@@ -83,7 +85,7 @@ def layout(subject: Subject) -> Finding:
 
 def look_ahead(subject: Subject) -> Finding:
     """No state of an output hangs on later tokens, on padding or on another sentence; on all others it does."""
-    model, length = subject.model, min(6, subject.engine.longest)
+    model, length = subject.writer, min(6, subject.engine.longest)
     long, short = (subject.longest * 2)[:length], subject.longest[: max(1, length - 3)]
     source = subject.padded(subject.ended([long, short]))
     outputs = subject.targets(2, length)
@@ -91,6 +93,8 @@ def look_ahead(subject: Subject) -> Finding:
     with torch.enable_grad():
         read, encoded = embedded(model, lambda: model.encode(source))
         written, decoded = embedded(model, lambda: model.decode(target, encoded))
+    if read is None and not model.config.reads_source:
+        read = torch.zeros(0, 0, 1, requires_grad=True)  # nothing to hang on
     if read is None or written is None:
         return Finding("gradients of states", "the model has no layer that takes tokens", None)
     hidden, shown = 0.0, float("inf")
@@ -100,12 +104,13 @@ def look_ahead(subject: Subject) -> Finding:
             seen = torch.zeros_like(inner, dtype=torch.bool)
             seen[sentence, : time + 1] = True
             known = torch.zeros_like(outer, dtype=torch.bool)
-            known[sentence, : int(source.lengths[sentence])] = True
+            if known.numel():
+                known[sentence, : int(source.lengths[sentence])] = True
             hidden = max(hidden, _most(inner[~seen]), _most(outer[~known]))
-            shown = min(shown, float(inner[seen].min()), float(outer[known].min()))
+            shown = min([shown, float(inner[seen].min()), *outer[known].tolist()])
     figure = f"forbidden {hidden:.1e}, allowed at least {shown:.1e}"
     told = "gradient of states by later tokens, padding and other sentences, and by the rest"
-    return Finding(told, figure, hidden == 0.0 and shown > 0.0, hidden)
+    return Finding(told, figure, hidden == 0.0 and (shown > 0.0 or not model.config.reads_all), hidden)
 
 
 def embedded(model: nn.Module, call: Callable[[], Any]) -> tuple[Float[Tensor, "batch time dim"] | None, Any]:

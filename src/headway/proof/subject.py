@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from headway.data.tokenizer import Tokenizer
 from headway.engine import Engine
 from headway.errors import DataError
 from headway.folders import read_manifest
-from headway.models.catalog import Model
+from headway.models.model import Autoregressive, Model, NonAutoregressive, autoregressive
 from headway.search import DecodingConfig, Hypothesis, Request, Symbols
 from headway.sequences import Sequences
 from headway.translator import Translator, load, model_folder
@@ -71,6 +72,11 @@ class Subject:
         return self.translator.model
 
     @property
+    def writer(self) -> Autoregressive[Any, Any]:
+        """The model, where it writes token by token."""
+        return autoregressive(self.model, "prove")
+
+    @property
     def symbols(self) -> Symbols:
         """What a search must know of the vocabulary."""
         return self.translator.symbols
@@ -115,6 +121,8 @@ class Subject:
         self, sentences: Sequence[tuple[int, ...]], config: DecodingConfig | None = None
     ) -> list[list[Hypothesis]]:
         """The answers to sentences searched for as one batch, whatever their lengths."""
+        if isinstance(self.model, NonAutoregressive):
+            return self.engine.decode([Request(each) for each in sentences], config or self.config)
         search = self.engine.begin([Request(each) for each in sentences], config or self.config)
         while search.live:
             search.advance()

@@ -10,11 +10,16 @@ Long = Literal["split", "truncate", "refuse"]
 """What is done with a source longer than the model knows."""
 
 
+Fertilities = Literal["argmax", "average", "noisy"]
+"""Which fertilities are decoded from."""
+
+
 class DecodingConfig(Settings):
     """How outputs are searched for; beam and length penalty start as in Vaswani et al. 2017, section 6.1."""
 
     beam: Annotated[int, Field(ge=1, le=64)] = 4
-    """Hypotheses kept for every sentence; 1 is greedy decoding."""
+    """Hypotheses kept for every sentence; 1 is greedy decoding. Of a model that writes all tokens at once: outputs
+    tried, by noisy fertilities or by mask-predict of several lengths."""
     nbest: Annotated[int, Field(ge=1, le=1024)] = 1
     """Outputs returned for every sentence, best first; at most `beam`, unless they are sampled."""
     length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 0.6
@@ -55,6 +60,11 @@ class DecodingConfig(Settings):
     mbr: Annotated[int, Field(ge=0, le=1024)] = 0
     """Outputs compared with each other to return the one most like the others by chrF, those of a beam weighed by their
     probability (minimum Bayes risk); 0 for none."""
+    fertilities: Fertilities = "argmax"
+    """How a fertility model says how often each source token is copied: the likeliest number, the average one, or
+    noisy: the likeliest and draws of `temperature`, the best of `beam` outputs in all (Gu et al. 2018)."""
+    iterations: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Rounds in which mask-predict writes and hides again what it is least sure of; 1 writes once."""
     long: Long = "split"
     """A source longer than the model knows is translated piece by piece, cut short, or refused."""
 

@@ -63,6 +63,8 @@ class TrainingConfig(Settings):
     """Kernels whose results are the same to the last bit in every run, where a GPU also has faster ones."""
     sharded: bool = False
     """Divide weights, gradients and moments over all processes (FSDP2) instead of copying them into each (DDP)."""
+    recompute: bool = False
+    """Keep only the input of every layer and compute the rest again backwards: far less memory, a third more work."""
     precision: Literal["fp32", "bf16"] | None = None
     """Arithmetic of the matrix products; unset: bf16 on GPUs that have it, else fp32."""
     validate_every: Positive | None = None

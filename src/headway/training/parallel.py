@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headway.errors import HeadwayError, Interrupted
-from headway.models.catalog import Model
+from headway.models.model import Model
+from headway.nn.attention import MultiHeadAttention
 
 RESTARTS = 100
 """How often processes that were killed are started again, each time from the latest checkpoint."""
@@ -88,11 +89,12 @@ class Parallel:
                 return DistributedDataParallel(step, broadcast_buffers=False, gradient_as_bucket_view=True)
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-        for layer in (*model.encoder.layers, *model.decoder.layers):
-            if hasattr(layer, "cross"):  # its keys and values are made before the layer is called
-                fully_shard(layer.cross)
+        for layer in model.blocks():
+            cross = getattr(layer, "cross", None)
+            if isinstance(cross, MultiHeadAttention):  # its keys and values are made before the layer is called
+                fully_shard(cross)
                 for name in ("remember", "cross"):
-                    register_fsdp_forward_method(layer.cross, name)
+                    register_fsdp_forward_method(cross, name)
             fully_shard(layer)
         fully_shard(step)
         return step

@@ -11,7 +11,7 @@ import torch
 
 from headway.data.batches import Batch
 from headway.errors import HeadwayError, Interrupted
-from headway.models.catalog import Model
+from headway.models.model import Model
 from headway.training.average import MovingAverage
 from headway.training.background import Background
 from headway.training.captured import CapturedUpdates, Outcome

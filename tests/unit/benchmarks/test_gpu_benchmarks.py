@@ -213,6 +213,23 @@ def test_growth_tells_which_kernel_served_and_puts_it_back():
     assert line["ms_per_step"] > 0 and attend._fused is before
 
 
+@pytest.mark.parametrize("fault", ["split", "failed"])
+def test_a_batch_that_does_not_fit_is_measured_again_with_layers_run_twice(monkeypatch, fault):
+    def measured(point, seconds, device):
+        if not point.recompute and fault == "failed":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return {"split": not point.recompute, "recompute": point.recompute}
+
+    monkeypatch.setattr(train_growth, "measured", measured)
+    point = train_growth.Point("length", 64, train_growth.USUAL, 64)
+    twice = train_growth.replace(point, recompute=True)
+    line = train_growth.tried(point, 0.1, CPU)
+    assert line["recompute"] and line["without"].startswith({"split": "split", "failed": "OutOfMemoryError"}[fault])
+    assert line["theory_flops"] == twice.flops() and 1.2 < twice.flops() / point.flops() < 4 / 3
+    assert 18 * point.parameters < line["theory_bytes"] == twice.bytes() < point.bytes()
+    assert "without" not in train_growth.tried(twice, 0.1, CPU)
+
+
 def test_the_whole_table_runs_on_a_cpu(capsys, monkeypatch):
     words = "--device cpu --sizes mini --systems headway --rounds 2 --slice 0.01 --batches 2"
     monkeypatch.setattr(sys, "argv", ["train_gpu.py", *words.split()])

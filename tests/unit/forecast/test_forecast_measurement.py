@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headway.data.plan import Plan
-from headway.forecast.measurement import CHOSEN, Script, Scripted, kept_tensors, repeated, spread, typical
+from headway.forecast.measurement import CHOSEN, Script, kept_tensors, repeated, scripted, spread, typical
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.search import DecodingConfig, Request, Symbols, decode
 from headway.sequences import Sequences
@@ -70,13 +70,13 @@ def test_kept_bytes_are_those_of_activations_each_storage_once_and_no_weights():
 def outputs(ratio, until):
     model = Transformer(CONFIG, 30, 30).eval()
     script = Script(end=2, ratio=ratio, until=until)
-    scripted = Scripted(model, script)
+    told = scripted(model, script)
     source = Sequences.pad([[5] * 4, [6] * 10, [7] * 7], 0)
     config = DecodingConfig(beam=1, limit_ratio=5.0)
     with torch.no_grad():
-        state = scripted.start(scripted.encode(source))
+        state = told.start(told.encode(source))
         requests = [Request((5,) * 3), Request((6,) * 9), Request((7,) * 6)]
-        found = decode(scripted, state, requests, config, Symbols(1, 2, (0, 1)))
+        found = decode(told, state, requests, config, Symbols(1, 2, (0, 1)))
     return [len(each[0].tokens) for each in found], script.written
 
 

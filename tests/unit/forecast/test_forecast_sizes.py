@@ -9,6 +9,7 @@ from headway.data.batches import Batch
 from headway.data.plan import Plan
 from headway.forecast.sizes import Shapes, memory_by_part, outline, parameters, traffic
 from headway.models.transformer import Transformer, TransformerConfig
+from headway.nn.recomputing import recomputing
 from headway.objectives import LabelSmoothedLikelihood
 from headway.sequences import Sequences
 from headway.training.config import TrainingConfig
@@ -87,18 +88,19 @@ def test_traffic_is_that_of_a_ring():
     assert traffic(model, TrainingConfig(accumulate=3, sharded=True), 4) == 3 * (3 * weights * 3 // 4)
 
 
+@pytest.mark.parametrize("recompute", [False, True], ids=["once", "again"])
 @pytest.mark.parametrize("kind", ["relu", "gelu", "gated", "convolutional"])
-def test_operations_are_those_that_torch_counts(kind):
+def test_operations_are_those_that_torch_counts(kind, recompute):
     config = TransformerConfig(**SMALL, feedforward=kind)
     model = Transformer(config, 40, 40)
     sources, targets = [[5] * 7, [6] * 7, [7] * 7], [[8] * 5, [9] * 5, [4] * 5]  # no padding, which kernels may skip
     batch = Batch(Sequences.pad(sources, 0), Sequences.pad(targets, 0), torch.tensor(targets), 15)
     counter = FlopCounterMode(display=False)
-    with counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+    with counter, recomputing(recompute), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         LabelSmoothedLikelihood(0.1)(model, batch).total.backward()
     plan = Plan(np.arange(3), np.array([0, 3]), "padded", 100)
     shapes = Shapes.of(plan, np.full(3, 6, np.int32), np.full(3, 4, np.int32))
-    (expected,) = shapes.operations(config, 40, TrainingConfig())
+    (expected,) = shapes.operations(config, 40, TrainingConfig(recompute=recompute))
     summed_in_place = 2 * 15 * 16 * 40  # the gradient of the output matrix, which torch does not count
     assert counter.get_total_flops() + summed_in_place == expected
 

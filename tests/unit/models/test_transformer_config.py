@@ -5,7 +5,8 @@ import torch
 
 from headway.config import validated
 from headway.errors import ConfigError
-from headway.models.transformer import PRESETS, Transformer, TransformerConfig
+from headway.models.layered import PRESETS
+from headway.models.transformer import Transformer, TransformerConfig
 from headway.sequences import Sequences
 
 SMALL = {"dim": 8, "heads": 2, "hidden": 12, "encoder_layers": 1, "decoder_layers": 1, "longest": 16}

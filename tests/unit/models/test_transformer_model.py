@@ -264,3 +264,21 @@ def test_a_step_in_fixed_room_is_a_step(positions):
             if tokens != [1, 1]:
                 expected, state = model.step(torch.tensor([tokens] * 3), rows, state)
                 torch.testing.assert_close(scores, expected)
+
+
+@pytest.mark.parametrize("straight", [False, True])
+def test_heads_may_be_wider_or_narrower_than_their_share_of_the_features(straight):
+    for width in (2, 6):
+        model = build(head_dim=width).float()
+        assert model.encoder.layers[0].attention.inputs.weight.shape == (3 * 2 * width, 8)
+        if straight:
+            model.straighten()
+        source, target = layout(SOURCES, False), layout([[1, 5, 6], [1, 9, 4], [1, 4, 4]], False)
+        encoded = model.encode(source)
+        whole = model.output(model.decode(target, encoded).states).log_softmax(-1)
+        state = model.start(encoded)
+        for time in range(3):
+            got, state = model.step(target.tokens[:, time : time + 1], None, state)
+            torch.testing.assert_close(got[:, 0], whole[:, time])
+        assert model.fixed(encoded, rows=1, longest=4).past[0].key.shape == (3, 4, 2, width)
+        assert sum(weight.numel() for weight in model.parameters()) >= model.config.fewest_parameters(12)

@@ -20,8 +20,8 @@ decode = sys.modules["headway.search.decode"]  # the package has a function of t
 def causal_mask_leaks(monkeypatch):
     between = Visible.between.__func__
 
-    def leaking(cls, queries, keys, *, causal=False):
-        return between(cls, queries, keys, causal=False)
+    def leaking(cls, queries, keys, *, causal=False, window=None):
+        return between(cls, queries, keys, causal=False, window=window)
 
     monkeypatch.setattr(Visible, "between", classmethod(leaking))
 
@@ -43,8 +43,8 @@ def padding_is_read_in_the_search(monkeypatch):
 def padding_is_read_in_training(monkeypatch):
     between = Visible.between.__func__
 
-    def careless(cls, queries, keys, *, causal=False):
-        return replace(between(cls, queries, keys, causal=causal), keys=None)
+    def careless(cls, queries, keys, *, causal=False, window=None):
+        return replace(between(cls, queries, keys, causal=causal, window=window), keys=None)
 
     monkeypatch.setattr(Visible, "between", classmethod(careless))
 

@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headway.nn.attention.dropping import attention_with_dropout
+from headway.nn.attention.restricted import attend_restricted
+from headway.nn.attention.restricted import serves as restricted_serves
 from headway.nn.attention.visibility import Visible
 from headway.nn.compiling import compiles
 from headway.nn.dropout import dropout
@@ -39,10 +41,10 @@ def attend(
 
     A query that sees nothing gets zeros. The weights come padded, one matrix a sentence, before dropout.
     """
+    special = None if need_weights else _special(query, key, value, visible, bias, drop)
+    if special is not None:
+        return Attended(special, None)
     if visible.segments is not None:
-        packed = _packed(query, key, value, visible, drop) if bias is None and not need_weights else None
-        if packed is not None:
-            return Attended(packed, None)
         padded = attend(
             visible.segments.pad_queries(query),
             visible.segments.pad_keys(key),
@@ -53,8 +55,6 @@ def attend(
             need_weights=need_weights,
         )
         return Attended(visible.segments.pack_queries(padded.output), padded.weights)
-    if bias is None and drop == 0.0 and not need_weights and _few_serves(query, visible):
-        return Attended(_few_kernel().attend_few(query, key, value, visible.added), None)
     plain = bias is None and visible.added is None and not need_weights and query.dim() == 4
     if drop > 0.0 and plain and query.device.type == "cpu":
         return Attended(_dropping(query, key, value, visible, drop), None)
@@ -65,6 +65,26 @@ def attend(
     if need_weights or (drop > 0.0 and query.device.type == "cpu"):
         return _explicit(query, key, value, visible, added, drop)
     return Attended(_fused(query, key, value, visible, added, drop), None)
+
+
+def _special(
+    query: Float[Tensor, "*batch query heads width"],
+    key: Float[Tensor, "*batch key heads width"],
+    value: Float[Tensor, "*batch key heads width"],
+    visible: Visible,
+    bias: Bias | None,
+    drop: float,
+) -> Float[Tensor, "*batch query heads width"] | None:
+    """The kernels for one kind of visibility each, or None where none of them serves."""
+    packed = _packed(query, key, value, visible, drop) if visible.segments is not None and bias is None else None
+    if packed is not None:
+        return packed
+    if restricted_serves(query, key, visible):
+        return attend_restricted(query, key, value, visible, bias, drop=drop)
+    if bias is None and drop == 0.0 and _few_serves(query, visible):
+        output: Tensor = _few_kernel().attend_few(query, key, value, visible.added)
+        return output
+    return None
 
 
 def _packed(

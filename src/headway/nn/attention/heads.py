@@ -12,17 +12,27 @@ from headway.nn.positions import Positions
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention by `heads` heads of `dim / heads` features each.
+    """Attention by `heads` heads of `width` features each, or of `dim / heads`.
 
     The three input projections are one matrix (query above key above value): self-attention then is one product.
     """
 
-    def __init__(self, dim: int, heads: int, *, dropout: float = 0.0, positions: Positions | None = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        width: int | None = None,
+        dropout: float = 0.0,
+        positions: Positions | None = None,
+    ) -> None:
         super().__init__()
-        self.dim, self.heads, self.dropout = dim, heads, dropout
+        self.heads, self.width, self.dropout = heads, width or dim // heads, dropout
+        self.dim = heads * self.width
+        """Features of all heads together."""
         self.positions = positions or Positions()
-        self.inputs = Linear(dim, 3 * dim)
-        self.output = Linear(dim, dim)
+        self.inputs = Linear(dim, 3 * self.dim)
+        self.output = Linear(self.dim, dim)
         for block in self.inputs.weight.chunk(3):
             nn.init.xavier_uniform_(block)
         nn.init.xavier_uniform_(self.output.weight)

@@ -1,6 +1,6 @@
 """Which row of a search descends from which: rows of one sentence share one memory, and never move in it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -22,12 +22,12 @@ class Lineage(Protocol):
 
     @property
     def added(self) -> Float[Tensor, "batch 1 query key"] | None:
-        """What is added to attention scores: zero for ancestors, minus infinity for others; None if all are."""
+        """What is added to attention scores: zero for ancestors near enough, else minus infinity; None if all are."""
         ...
 
     @property
     def positions(self) -> Int[Tensor, " key"]:
-        """Where each position written stands in its row."""
+        """Where each position stands in its row."""
         ...
 
 
@@ -38,13 +38,17 @@ class GrowingLineage:
     positions: Int[Tensor, " key"]
     added: Float[Tensor, "batch 1 query key"] | None = None
     length: int = 0
+    window: int | None = None
+    """Steps that are seen, the newest among them, which `GrowingPast` alone holds; None: all."""
+    steps: tuple[int, ...] = ()
+    """The rows of each of these."""
 
     def grown(self, parents: Int[Tensor, "batch query"] | None, rows: int) -> "GrowingLineage":
         """Rows inherit the ancestors of their parents and see themselves."""
         newest = self.positions.new_full((rows,), self.length)
-        positions, length = torch.cat((self.positions, newest)), self.length + 1
+        positions = torch.cat((self.positions, newest))
         if rows == 1 and self.added is None:  # one row a sentence all along: it descends from all there is
-            return GrowingLineage(positions, None, length)
+            return self._after(positions, None, rows)
         assert parents is not None  # several rows have had a common ancestor
         entries, batch = len(self.positions), len(parents)
         if self.added is None:
@@ -53,13 +57,22 @@ class GrowingLineage:
             index = parents[:, None, :, None].expand(-1, -1, -1, entries)
             inherited = self.added.gather(2, index)
         own = alone(rows, parents.device).expand(batch, 1, rows, rows)
-        return GrowingLineage(positions, torch.cat((inherited, own), -1), length)
+        return self._after(positions, torch.cat((inherited, own), -1), rows)
+
+    def _after(self, positions: Tensor, added: Tensor | None, rows: int) -> "GrowingLineage":
+        """After a step of this many rows; what then lies outside of the window is forgotten."""
+        if self.window is None:
+            return GrowingLineage(positions, added, self.length + 1)
+        steps = (*self.steps, rows)
+        gone = sum(steps[: -self.window])
+        seen = None if added is None else added[..., gone:]
+        return GrowingLineage(positions[gone:], seen, self.length + 1, self.window, steps[-self.window :])
 
     def keep(self, sentences: Int[Tensor, " sentences"]) -> "GrowingLineage":
         """The chosen sentences, in that order."""
         if self.added is None:
             return self
-        return GrowingLineage(self.positions, self.added.index_select(0, sentences), self.length)
+        return replace(self, added=self.added.index_select(0, sentences))
 
 
 @dataclass(frozen=True)
@@ -69,13 +82,19 @@ class FixedLineage:
     positions: Int[Tensor, " key"]
     added: Float[Tensor, "batch 1 query key"]
     slots: Int[Tensor, " query"]
+    window: int | None = None
+    """Steps that are seen, the newest among them; None: all."""
 
     def grown(self, parents: Int[Tensor, "batch query"] | None, rows: int) -> "FixedLineage":
         """Rows inherit the ancestors of their parents and see themselves."""
         assert parents is not None  # a captured step is told every time
         inherited = self.added.gather(2, parents[:, None, :, None].expand_as(self.added))
         own = alone(rows, parents.device).to(self.added.dtype).expand(len(parents), 1, rows, rows)
-        self.added.copy_(inherited.index_copy_(3, self.slots, own))
+        inherited.index_copy_(3, self.slots, own)
+        if self.window is not None:
+            newest = self.positions.index_select(0, self.slots[:1])
+            inherited.masked_fill_(self.positions <= newest - self.window, -torch.inf)
+        self.added.copy_(inherited)
         return self
 
     def keep(self, sentences: Int[Tensor, " sentences"]) -> "FixedLineage":

@@ -58,6 +58,10 @@ class GrowingPast:
 
     room: _Room | None = None
     length: int = 0
+    window: int | None = None
+    """Steps that are held, the newest among them, and after which older ones are forgotten; None: all."""
+    steps: tuple[int, ...] = ()
+    """The positions of each of these."""
 
     def extended(self, newer: KeyValues) -> "GrowingPast":
         """These positions followed by `newer` ones."""
@@ -68,20 +72,25 @@ class GrowingPast:
         elif room.used == self.length and length <= room.key.shape[1] and not newer.key.requires_grad:
             room.write(newer)  # a gradient would need what stood there before
         else:
-            room = _Room(self.held(), 2 * length)
+            held = self.held()
+            length = held.key.shape[1] + newer.key.shape[1]
+            room = _Room(held, 2 * length)
             room.write(newer)
-        return GrowingPast(room, length)
+        steps = () if self.window is None else (*self.steps, newer.key.shape[1])[-self.window :]
+        return GrowingPast(room, length, self.window, steps)
 
     def held(self) -> KeyValues:
-        """All positions written so far."""
+        """All positions written so far, or those of the window."""
         assert self.room is not None  # there is nothing to attend to before the first token
-        return KeyValues(self.room.key[:, : self.length], self.room.value[:, : self.length])
+        seen = slice(0 if self.window is None else self.length - sum(self.steps), self.length)
+        return KeyValues(self.room.key[:, seen], self.room.value[:, seen])
 
     def keep(self, sentences: Int[Tensor, " sentences"]) -> "GrowingPast":
         """The memory of the chosen sentences, in that order."""
         if self.room is None:
             return self
-        return GrowingPast(_Room(self.held().keep(sentences), self.room.key.shape[1]), self.length)
+        room = _Room(self.held().keep(sentences), self.room.key.shape[1])
+        return GrowingPast(room, room.used, self.window, self.steps)
 
 
 @dataclass(frozen=True)

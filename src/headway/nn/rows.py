@@ -1,0 +1,16 @@
+"""Rows of a search, and what each of them remembers."""
+
+from jaxtyping import Int
+from torch import Tensor
+
+
+def followed(values: Tensor, parents: Int[Tensor, "batch query"] | None, rows: int) -> Tensor:
+    """What each row remembers now: that of the row it continues; `values` has sentences first, then rows.
+
+    Without parents every row continues itself, or all of them the only one there was.
+    """
+    if parents is None:
+        return values if values.shape[1] == rows else values.expand(-1, rows, *values.shape[2:])
+    rest = values.shape[2:]
+    index = parents.view(*parents.shape, *(1 for _ in rest)).expand(*parents.shape, *rest)
+    return values.gather(1, index)

@@ -1,0 +1,13 @@
+"""Experiments of the papers, made small: each measures one claim and leaves a page."""
+
+from headway.reproduce import bottleneck, extrapolation, heads, ladder, layers
+from headway.reproduce.experiment import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "bottleneck": bottleneck.run,
+    "extrapolation": extrapolation.run,
+    "heads": heads.run,
+    "ladder": ladder.run,
+    "layers": layers.run,
+}
+"""By name, a plain dict."""
