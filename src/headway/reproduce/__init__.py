@@ -11,3 +11,6 @@ EXPERIMENTS: dict[str, Experiment] = {
     "layers": layers.run,
 }
 """By name, a plain dict."""
+
+SEEDS = {"heads": 2}
+"""How often models are trained where it is not said, so that two cores are done within ten minutes; else thrice."""

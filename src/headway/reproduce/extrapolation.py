@@ -100,7 +100,8 @@ def _report(found: dict[str, list[dict[int, float]]], scale: Scale, seconds: flo
         rows,
         f"{repeated(scale)}; training had up to {LONGEST} symbols. Vaswani et "
         "al. 2017, section 3.5, hoped that sinusoids extrapolate and gave no figure; Press et al. 2022 found that "
-        "in language models they do not and ALiBi does.",
+        "in language models they do not and ALiBi does. Here rotary, relative and ALiBi ones act in self-attention "
+        "alone, and nothing but its content tells attention to the source where a token stands.",
     )
     plot = Plot("Quality beyond the training length", "symbols of the test sentence", "symbols right, %", means)
     return Report(
