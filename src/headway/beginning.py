@@ -183,6 +183,8 @@ def _completed(recipe: Recipe, stored: Recipe) -> Recipe:
     if given.get("training", {}).get("batch_tokens") == "auto":
         del given["training"]["batch_tokens"]  # it was found when the run began
     tree = stored.model_dump(exclude_none=True)
+    if recipe.model is not None and stored.model is not None and recipe.model.architecture != stored.model.architecture:
+        raise ConfigError("--resume: changed since the run began: model.architecture; change it back")
     return Recipe.model_validate(
         {name: {**tree.get(name, {}), **given.get(name, {})} for name in tree.keys() | given.keys()}
     )

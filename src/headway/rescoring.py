@@ -6,6 +6,7 @@ Texts go from one model to the other, so that no two of them need one vocabulary
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from headway.models.ctc import Ctc
 from headway.models.model import autoregressive
 from headway.scoring import Tokens, score_tokens, tokenize, too_long
 from headway.search import Hypothesis, Scoring
@@ -22,7 +23,8 @@ class Rescorer:
     """What its log-probability counts for."""
 
     def __post_init__(self) -> None:
-        autoregressive(self.model.model, "rescore")  # of another the probability of a text is not known
+        if not isinstance(self.model.model, Ctc):  # of others the probability of a text is known token by token alone
+            autoregressive(self.model.model, "rescore")
 
 
 def rescore(

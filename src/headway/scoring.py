@@ -201,5 +201,5 @@ def _unread(
     weights: Float[Tensor, "batch target source"], source: Sequences, given: Sequences
 ) -> Float[Tensor, " batch"]:
     """How little of the sources was read while the targets were written, as a search keeps account of it."""
-    read = (weights * given.present[:, :, None]).sum(1).clamp(1e-9, 1.0).log()
+    read = (weights.float() * given.present[:, :, None]).sum(1).clamp(1e-9, 1.0).log()
     return (read * source.present).sum(-1)

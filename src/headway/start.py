@@ -48,6 +48,9 @@ class Start:
         learned = getattr(own, "positions", None) == "learned"  # only such a table has a row for every position
         free = FREE if learned else FREE | {"longest"}
         asked = given.model_dump(exclude_unset=True) if given is not None else {}
+        kind = asked.get("architecture", own.architecture if given is None else given.architecture)
+        if kind != own.architecture:
+            raise ConfigError(f"{self.config.model}: is a {own.architecture} model; set model.architecture so")
         wrong = [name for name, value in asked.items() if name not in free and value != getattr(own, name)]
         if wrong:
             names = ", ".join(f"model.{name}" for name in wrong)

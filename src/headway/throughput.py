@@ -24,6 +24,7 @@ from headway.data.batches import Batch
 from headway.data.preparation import reopen
 from headway.data.tokenizer import SPECIALS, Tokenizer, TokenizerConfig
 from headway.forecast.sizes import Shapes
+from headway.models.catalog import CATALOG, architecture_of
 from headway.recipe import SIZES, Recipe
 from headway.screen import Screen, Silent
 from headway.training.parallel import ALONE
@@ -167,7 +168,8 @@ def _with_random_data(
 ) -> dict[str, Any]:
     """The recipe with a random corpus, written to `folder`, and a vocabulary of so many tokens for it."""
     model = tree.get("model", {})
-    if SIZES.isdisjoint(model):
+    settings, _ = CATALOG[architecture_of(model)]
+    if SIZES.isdisjoint(model) and "preset" in settings.model_fields:
         model = {"preset": "base" if device.type == "cuda" else "tiny", **model}
     large = model.get("preset") in ("base", "big")
     size = vocabulary or tree.get("tokenizer", {}).get("vocabulary") or (37_000 if large else 10_000)

@@ -71,3 +71,27 @@ def test_a_model_without_attention_says_so_where_it_is_asked_for(headway, recipe
 def test_settings_of_another_architecture_are_refused(headway, recipe, tmp_path):
     told = headway("train", recipe("additive"), "--data", tmp_path, "--dry-run", "--set", "model.heads=4").complaint
     assert "heads" in told
+
+
+def test_another_architecture_is_refused_in_one_line_wherever_it_is_named(headway, recipe, tmp_path):
+    run = tmp_path / "run"
+    assert headway("train", recipe("additive"), "--data", tmp_path, "--out", run, "--device", "cpu").code == 0
+    other = tmp_path / "other.toml"
+    other.write_text(
+        RECIPE.format(attention="additive").replace('"recurrent"', '"bytenet"').replace('attention = "additive"\n', "")
+    )
+    told = headway("train", other, "--data", tmp_path, "--resume", "--out", run).only_complaint
+    assert "model.architecture" in told
+    pairs = ("--source", tmp_path / "train.source", "--target", tmp_path / "train.target")
+    told = headway("train", *pairs, "--from", run, "--out", tmp_path / "new", "--set", "model.heads=4").complaint
+    assert "is a recurrent model; set model.architecture so" in told
+    told = headway("train", *pairs, "--out", tmp_path / "new", "--set", "model.architecture=perceptron").only_complaint
+    assert "model: there is no such architecture; choose of transformer, recurrent," in told
+
+
+def test_a_model_without_presets_is_benchmarked(headway):
+    small = [f"--set={each}" for each in ("model.architecture=recurrent", "model.dim=16", "training.batch_tokens=256")]
+    done = headway("bench", "train", "--vocabulary", "64", "--seconds", "0.2", "--device", "cpu", *small, "--json")
+    assert done.code == 0, done.err
+    told = headway("bench", "train", "--device", "cpu", "--set", "model.architecture=language").only_complaint
+    assert "random sentences have a source" in told

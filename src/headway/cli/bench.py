@@ -68,6 +68,7 @@ def command(
     from headway.assemble import choose_device
     from headway.cli.terminal import Terminal, ended_cleanly
     from headway.config import override, read_toml, validated
+    from headway.models.catalog import architecture_of
     from headway.recipe import Recipe
     from headway.throughput import measure_training
 
@@ -78,6 +79,8 @@ def command(
             raise ConfigError(f"--data: {recipe} names no source; add data.source to it, or leave out --data")
         read_recipe(recipe, changes)  # which says what is wrong with it
     else:
+        if architecture_of(tree.get("model", {})) == "language":
+            raise ConfigError("bench: random sentences have a source, which a language model does not read; use --data")
         validated(Recipe, {**tree, "data": {"source": "random"}}, str(recipe or "options"))
     with ended_cleanly(), Terminal() as screen:
         found = measure_training(

@@ -73,7 +73,7 @@ def _problem(model: type[BaseModel], problem: Any) -> str:
     if problem["type"] == "missing":
         return f"{name} is missing"
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    verb = "" if problem["type"] == "value_error" else "should be "
+    verb = "" if problem["type"] in ("value_error", "architecture") else "should be "
     given = problem["input"]
     shown = "" if isinstance(given, dict) else f", not {json.dumps(given, default=str)[:80]}"
     return f"{name}: {verb}{message[0].lower() + message[1:]}{shown}"

@@ -48,7 +48,7 @@ else:
         Discriminator(
             architecture_of,
             custom_error_type="architecture",
-            custom_error_message=f"architecture: there is no such kind of model; choose of {', '.join(CATALOG)}",
+            custom_error_message=f"there is no such architecture; choose of {', '.join(CATALOG)}",
         ),
     ]
     """The settings of one architecture or another, told apart by `architecture`."""

@@ -221,7 +221,7 @@ class Convolutional(Autoregressive[ConvolutionalEncoded, ConvolutionalState]):
         return ConvolutionalState(
             _source(encoded, Visible.between(source, source).ready()),
             tuple(layer.gated.convolution.begin(states) for layer in self.decoder),  # type: ignore[union-attr,operator]  # ModuleList forgets the class
-            coverage=states.new_zeros(len(states), 1, source.longest) if coverage else None,
+            coverage=torch.zeros(len(states), 1, source.longest, device=states.device) if coverage else None,
         )
 
     def advance(

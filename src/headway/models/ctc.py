@@ -29,6 +29,8 @@ class CtcConfig(ModelConfig):
 
     architecture: Literal["ctc"] = "ctc"
     """The kind of model."""
+    tie: Literal["three-way", "two-way"] = "three-way"
+    """Which matrices are one: source and output; or none. No target token is ever read."""
     encoder: ReaderKind = "transformer"
     """What reads the source, and then the slots: transformer, recurrent (both ways) or convolutional."""
     upsample: int = Field(3, ge=1, le=16)

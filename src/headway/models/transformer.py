@@ -119,13 +119,13 @@ class Transformer(Autoregressive[Encoded, DecoderState]):
 
     def start(self, encoded: Encoded, *, coverage: bool = False) -> DecoderState:
         """The state before the first target token; the source must be padded."""
-        source = encoded.source
+        source, states = encoded.source, encoded.states
         return DecoderState(
-            self.decoder.remember(encoded.states),
+            self.decoder.remember(states),
             Visible.between(source, source).ready(),
             tuple(GrowingPast(window=self.config.window) for _ in self.decoder.layers),
             GrowingLineage(source.tokens.new_zeros(0), window=self.config.window),
-            coverage=encoded.states.new_zeros(len(source.tokens), 1, source.tokens.shape[1]) if coverage else None,
+            coverage=torch.zeros(len(source.tokens), 1, source.longest, device=states.device) if coverage else None,
         )
 
     def fixed(self, encoded: Encoded, *, rows: int, longest: int) -> DecoderState:

@@ -46,9 +46,19 @@ class RecurrentLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time inputs"], start: LayerState | None = None
     ) -> Float[Tensor, "batch time dim"]:
-        """The states of a whole sequence, begun with `start` or with zeros."""
+        """The states of a whole sequence, begun with `start` or with zeros.
+
+        Under autocast it computes in single precision: torch would take fp16 here, whatever autocast is set to.
+        """
+        given = x.dtype
         if start is None:
             start = (x.new_zeros(len(x), 1, self.dim),) * (2 if self.cell == "lstm" else 1)
+        if torch.is_autocast_enabled(x.device.type):
+            with torch.autocast(x.device.type, enabled=False):
+                return self._read(x.float(), tuple(each.float() for each in start)).to(given)
+        return self._read(x, start)
+
+    def _read(self, x: Float[Tensor, "batch time inputs"], start: LayerState) -> Float[Tensor, "batch time dim"]:
         begun = [each.to(x.dtype).transpose(0, 1).contiguous() for each in start]
         # cuDNN keeps what the way back needs only "in training"; dropout is ours and stands between the layers.
         rest = self._weights(), True, 1, 0.0, torch.is_grad_enabled(), False, True

@@ -55,12 +55,12 @@ def run(scale: Scale, say: Say) -> Report:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _measured(scale, say)
+        return _compared(scale, say)
     finally:
         torch.set_num_threads(threads)
 
 
-def _measured(scale: Scale, say: Say) -> Report:
+def _compared(scale: Scale, say: Say) -> Report:
     began = time.monotonic()
     longest = LENGTHS[-1] * scale.effort
     lengths = [*LENGTHS, *(LENGTHS[-1] << power for power in range(1, 8) if LENGTHS[-1] << power <= longest)]

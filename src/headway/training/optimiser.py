@@ -77,8 +77,10 @@ class Optimiser:
 
 
 def matrices(model: nn.Module) -> set[Tensor]:
-    """The weights that multiply states: those of linear layers and convolutions."""
-    return {module.weight for module in model.modules() if isinstance(module, nn.Linear | nn.Conv1d)}
+    """The weights that multiply states: those of linear layers, convolutions and recurrent layers."""
+    held = [module.weight for module in model.modules() if isinstance(module, nn.Linear | nn.Conv1d)]
+    recurrent = (module for module in model.modules() if isinstance(module, nn.RNNBase))
+    return {*held, *(weight for module in recurrent for weight in module.parameters() if weight.dim() == 2)}
 
 
 def freeze(model: nn.Module, parts: tuple[str, ...]) -> None:

@@ -117,8 +117,8 @@ def test_the_blank_has_a_row_of_its_own_beside_a_shared_table():
     assert model.output(torch.zeros(1, 16)).shape == (1, 13)
     torch.testing.assert_close(model.output.wide(torch.ones(2, 16)), model.output(torch.ones(2, 16)))
     assert "output.blank" in dict(model.named_parameters())
-    untied = model_of(tie="none")
-    assert untied.output.weight is not untied.target_embedding.weight
+    two = model_of(tie="two-way")
+    assert two.output.weight is not two.source_embedding.weight
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

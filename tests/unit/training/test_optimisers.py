@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from headway.errors import ConfigError
+from headway.models.recurrent import Recurrent, RecurrentConfig
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.training.config import TrainingConfig
 from headway.training.muon import Muon
@@ -32,6 +33,13 @@ def test_matrices_decay_and_biases_norms_embeddings_and_positions_do_not(model):
     assert names == {name for name in before if name.startswith(("encoder", "decoder")) and before[name].dim() > 1}
     for name, change in changes.items():
         torch.testing.assert_close(change, -0.05 * before[name] if name in names else torch.zeros_like(change))
+
+
+def test_the_matrices_of_recurrent_layers_decay_too():
+    model = Recurrent(RecurrentConfig(dim=8), 12, 12)
+    names = {name for name, weight in model.named_parameters() if any(weight is each for each in matrices(model))}
+    assert {"encoder.forwards.0.weights.weight_ih_l0", "decoder.layers.1.weights.weight_hh_l0"} <= names
+    assert not any("bias" in name or "embedding" in name for name in names)
 
 
 def test_adam_without_decay_leaves_weights_without_gradient_alone(model):
