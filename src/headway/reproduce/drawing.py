@@ -68,8 +68,12 @@ def drawn(
     dashed: Mapping[str, Points],
     *,
     logarithmic: tuple[bool, bool] = (False, False),
+    joined: bool = True,
 ) -> str:
-    """The picture; a dashed line has the colour of the measured one of the same name."""
+    """The picture; a dashed line has the colour of the measured one of the same name.
+
+    Points that are not joined stand for things of no order; those of dashed lines are then rings.
+    """
     every = [point for points in (*lines.values(), *dashed.values()) for point in points]
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     across = Axis.over((point[0] for point in every), LEFT, right, logarithmic=logarithmic[0])
@@ -78,7 +82,7 @@ def drawn(
     colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
     parts = [*_grid(across, up, right, bottom), *_titles(x, y, right, bottom)]
     for kind, group in (("measured", lines), ("theory", dashed)):
-        parts += [_line(points, across, up, colours[name], kind) for name, points in group.items()]
+        parts += [_line(points, across, up, colours[name], kind, joined=joined) for name, points in group.items()]
     parts += _legend(names, colours, lines, right)
     label = html.escape(f"{y} by {x}")
     return f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
@@ -107,7 +111,7 @@ def _titles(x: str, y: str, right: float, bottom: float) -> list[str]:
     ]
 
 
-def _line(points: Points, across: Axis, up: Axis, colour: str, kind: str) -> str:
+def _line(points: Points, across: Axis, up: Axis, colour: str, kind: str, *, joined: bool) -> str:
     places = [
         (across.place(x), up.place(y))
         for x, y in points
@@ -115,6 +119,9 @@ def _line(points: Points, across: Axis, up: Axis, colour: str, kind: str) -> str
     ]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places)
+    rings = "".join(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="4" stroke="{colour}"/>' for x, y in places)
+    if not joined:
+        return dots if kind == "measured" else rings
     line = f'<polyline class="{kind}" points="{path}" stroke="{colour}"/>'
     return line + (dots if kind == "measured" else "")
 

@@ -77,10 +77,13 @@ class Plot:
     log_x: bool = False
     log_y: bool = False
     note: str = ""
+    joined: bool = True
+    """Whether a line leads from point to point."""
 
     def svg(self) -> str:
         """The picture."""
-        return drawn(self.x, self.y, self.lines, self.dashed, logarithmic=(self.log_x, self.log_y))
+        logarithmic = self.log_x, self.log_y
+        return drawn(self.x, self.y, self.lines, self.dashed, logarithmic=logarithmic, joined=self.joined)
 
     def html(self) -> str:
         """The plot on the page."""

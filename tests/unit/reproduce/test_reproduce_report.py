@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -94,3 +95,9 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
         REPORT.save(tmp_path / "file" / "below")
+
+
+def test_points_of_no_order_are_not_joined():
+    tree = ElementTree.fromstring(replace(PLOT, joined=False).svg())  # our own
+    assert len([each for each in tree.iter() if each.tag.endswith("polyline")]) == 2  # of the legend
+    assert len([each for each in tree.iter() if each.tag.endswith("circle")]) == 4
