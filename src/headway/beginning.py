@@ -94,7 +94,8 @@ def prepare_run(
     split = divide(recipe.data, screen.working)
     recipe = choose(recipe, split.pairs, device)
     assert recipe.model is not None and recipe.training.layout is not None  # chosen just now
-    check_guidance(recipe.training.guided_alignment, recipe.data, recipe.tokenizer, recipe.training.layout)
+    training = recipe.training
+    check_guidance(training.guided_alignment, recipe.data, recipe.tokenizer, training.layout, recipe.model)
     check_alignable(recipe.model, recipe.data, recipe.tokenizer)
     prepared = prepare(
         recipe.data,

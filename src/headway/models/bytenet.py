@@ -52,6 +52,11 @@ class ByteNetConfig(ModelConfig):
         return self
 
     @property
+    def attends(self) -> bool:
+        """It reads the source column by column."""
+        return False
+
+    @property
     def shape_in_words(self) -> str:
         """Layers of encoder and decoder, the features of a state, and how far apart a convolution looks."""
         furthest = 2 ** (min(self.dilations, max(self.encoder_layers, self.decoder_layers)) - 1)

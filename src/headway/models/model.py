@@ -42,6 +42,11 @@ class ModelConfig(Settings):
     """Training must know which tokens translate which; alignments are found where none are given."""
 
     @property
+    def attends(self) -> bool:
+        """Whether its decoder looks at single tokens of the source, and so has weights to show and to guide."""
+        return self.reads_source
+
+    @property
     def packable(self) -> bool:
         """Whether sentences may lie one after the other in a batch, with no padding between."""
         return False

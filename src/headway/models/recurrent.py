@@ -66,6 +66,11 @@ class RecurrentConfig(ModelConfig):
         return self
 
     @property
+    def attends(self) -> bool:
+        """One fixed context is the same for all."""
+        return self.attention != "none"
+
+    @property
     def looks(self) -> QueryKind:
         """Which state of the decoder looks at the source; a fixed context is what any state would find."""
         return self.query or ("previous" if self.attention in ("additive", "none") else "current")

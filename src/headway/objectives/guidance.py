@@ -11,7 +11,7 @@ from headway.data.config import DataConfig
 from headway.data.plan import Layout
 from headway.data.tokenizer import TokenizerConfig
 from headway.errors import ConfigError
-from headway.models.model import Model, autoregressive
+from headway.models.model import Model, ModelConfig, autoregressive
 from headway.nn.stacks import Weights
 from headway.objectives.likelihood import LabelSmoothedLikelihood
 from headway.objectives.loss import Loss
@@ -39,8 +39,6 @@ class GuidedLikelihood:
             raise ConfigError("training.guided_alignment: this batch has no word alignments; set data.alignment")
         writer = autoregressive(model, "training.guided_alignment")
         decoded = writer.decode(batch.target, writer.encode(batch.source), need_weights=True)
-        if not decoded.cross_weights:
-            raise ConfigError("training.guided_alignment: this model has no attention to the source; leave it out")
         loss = LabelSmoothedLikelihood(self.smoothing).of(model, decoded.states, batch)
         missed = misalignment(guided_weights(decoded.cross_weights), batch.alignment)
         return loss._replace(total=loss.total + self.weight * missed)
@@ -61,10 +59,15 @@ def misalignment(
     return (surprise * (linked / counts).to(weights.dtype)).sum()
 
 
-def check_guidance(weight: float, data: DataConfig, tokenizer: TokenizerConfig, layout: Layout | None) -> None:
+def check_guidance(
+    weight: float, data: DataConfig, tokenizer: TokenizerConfig, layout: Layout | None, model: ModelConfig
+) -> None:
     """Refuse settings with which guided alignment of this weight cannot be trained."""
     if not weight:
         return
+    if not model.attends:
+        told = f"this {model.architecture} model has no attention to the source"
+        raise ConfigError(f"training.guided_alignment: {told}; leave the setting out")
     if data.alignment is None:
         raise ConfigError("training.guided_alignment: there are no word alignments; set data.alignment")
     if layout == "packed":

@@ -9,6 +9,8 @@ from headway.data.batches import Batch
 from headway.data.config import DataConfig
 from headway.data.tokenizer import TokenizerConfig
 from headway.errors import ConfigError
+from headway.models.bytenet import ByteNetConfig
+from headway.models.recurrent import RecurrentConfig
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.objectives import GuidedLikelihood, LabelSmoothedLikelihood, Objective, check_guidance
 from headway.objectives.guidance import misalignment
@@ -103,14 +105,27 @@ def test_a_batch_without_alignment_is_refused_in_one_line(batch):
 def test_settings_it_cannot_be_trained_with_are_refused(alignment, dropout, layout, told):
     data, tokenizer = DataConfig(source=Path("s"), alignment=alignment), TokenizerConfig(dropout=dropout)
     with pytest.raises(ConfigError, match=told):
-        check_guidance(0.05, data, tokenizer, layout)
-    check_guidance(0.0, data, tokenizer, layout)
+        check_guidance(0.05, data, tokenizer, layout, TransformerConfig())
+    check_guidance(0.0, data, tokenizer, layout, TransformerConfig())
 
 
 def test_settings_it_can_be_trained_with_are_not():
     for layout in ("padded", None):
-        check_guidance(0.05, DataConfig(source=Path("s"), alignment=Path("a")), TokenizerConfig(), layout)
+        check_guidance(
+            0.05,
+            DataConfig(source=Path("s"), alignment=Path("a")),
+            TokenizerConfig(),
+            layout,
+            TransformerConfig(),
+        )
 
 
 def test_it_is_an_objective():
     assert isinstance(GuidedLikelihood(), Objective)
+
+
+@pytest.mark.parametrize("model", [ByteNetConfig(), RecurrentConfig(attention="none")])
+def test_a_model_that_looks_at_no_source_token_cannot_be_guided(model):
+    data = DataConfig(source=Path("s"), alignment=Path("a"))
+    with pytest.raises(ConfigError, match="has no attention to the source; leave"):
+        check_guidance(0.05, data, TokenizerConfig(), "padded", model)
