@@ -12,6 +12,7 @@ from torch import Tensor
 from headway.errors import ConfigError, DataError
 from headway.models.ctc import Ctc
 from headway.models.model import Model, autoregressive
+from headway.nn.rows import left_unread
 from headway.search import Scoring
 from headway.search.ctc import read_slots
 from headway.sequences import Sequences
@@ -201,5 +202,5 @@ def _unread(
     weights: Float[Tensor, "batch target source"], source: Sequences, given: Sequences
 ) -> Float[Tensor, " batch"]:
     """How little of the sources was read while the targets were written, as a search keeps account of it."""
-    read = (weights.float() * given.present[:, :, None]).sum(1).clamp(1e-9, 1.0).log()
-    return (read * source.present).sum(-1)
+    coverage = (weights.float() * given.present[:, :, None]).sum(1, keepdim=True)
+    return left_unread(coverage, ~source.present[:, None])[:, 0]

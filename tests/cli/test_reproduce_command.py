@@ -26,3 +26,11 @@ def test_what_cannot_be_is_refused_in_one_line(headway, arguments, said):
     done = headway("reproduce", *arguments)
     assert done.code == 2
     assert said in done.only_complaint
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(headway, tmp_path, monkeypatch):
+    from headway.reproduce import EXPERIMENTS
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setitem(EXPERIMENTS, "ladder", None)  # which would break down if it were called
+    assert "cannot be written" in headway("reproduce", "ladder", "--out", tmp_path / "file" / "below").only_complaint

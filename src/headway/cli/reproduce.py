@@ -52,8 +52,9 @@ def command(
     from headway.cli.terminal import Terminal, ended_cleanly
     from headway.reproduce import EXPERIMENTS, SEEDS
     from headway.reproduce.experiment import Scale
+    from headway.reproduce.report import writable
 
-    chosen = choose_device(device)
+    chosen, out = choose_device(device), writable(out)
     with ended_cleanly(), tempfile.TemporaryDirectory(prefix="headway-") as folder, Terminal() as screen:
         began = time.monotonic()
         scale = Scale(Path(folder), chosen, tuple(range(1, (seeds or SEEDS.get(name, 3)) + 1)), effort)

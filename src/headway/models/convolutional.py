@@ -19,7 +19,7 @@ from headway.nn.embedding import Embedding
 from headway.nn.linear import Linear
 from headway.nn.positions import LearnedPositions, Positions, embedding_positions
 from headway.nn.recomputing import recomputed
-from headway.nn.rows import followed
+from headway.nn.rows import followed, left_unread
 from headway.sequences import Sequences
 
 HALF = math.sqrt(0.5)
@@ -244,8 +244,8 @@ class Convolutional(Autoregressive[ConvolutionalEncoded, ConvolutionalState]):
     def unread(self, state: ConvolutionalState) -> Float[Tensor, "batch query"]:
         """How little of the source the rows have read, where `start` was asked to keep account of it."""
         assert state.coverage is not None
-        read, added = state.coverage.clamp(1e-9, 1.0).log(), state.source.visible.added
-        return read.sum(-1) if added is None else (read * (added[:, 0] == 0)).sum(-1)
+        added = state.source.visible.added
+        return left_unread(state.coverage, None if added is None else added[:, 0] != 0)
 
     def keep(self, state: ConvolutionalState, sentences: Int[Tensor, " sentences"]) -> ConvolutionalState:
         """The state of the chosen sentences, in that order; `sentences` may be on the host."""

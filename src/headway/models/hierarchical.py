@@ -21,7 +21,7 @@ from headway.nn.linear import Linear
 from headway.nn.pooling import Pooling
 from headway.nn.recomputing import recomputed
 from headway.nn.recurrent import LayerState, RecurrentEncoder, RecurrentLayer
-from headway.nn.rows import followed
+from headway.nn.rows import followed, left_unread
 from headway.nn.stacks import Weights
 from headway.sequences import Sequences
 
@@ -220,8 +220,7 @@ class Hierarchical(Autoregressive[HierarchicalEncoded, HierarchicalState]):
     def unread(self, state: HierarchicalState) -> Float[Tensor, "batch query"]:
         """How little of the source the rows have read, where `start` was asked to keep account of it."""
         assert state.coverage is not None
-        read = state.coverage.clamp(1e-9, 1.0).log()
-        return read.masked_fill(~state.present[:, None], 0.0).sum(-1)
+        return left_unread(state.coverage, ~state.present[:, None])
 
     def keep(self, state: HierarchicalState, sentences: Int[Tensor, " sentences"]) -> HierarchicalState:
         """The state of the chosen documents, in that order; `sentences` may be on the host."""

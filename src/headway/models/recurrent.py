@@ -19,7 +19,7 @@ from headway.nn.linear import Linear
 from headway.nn.positions import Positions
 from headway.nn.recomputing import recomputed
 from headway.nn.recurrent import GATES, CellKind, LayerState, RecurrentEncoder, RecurrentLayer
-from headway.nn.rows import followed
+from headway.nn.rows import followed, left_unread
 from headway.sequences import Sequences
 
 QueryKind = Literal["previous", "current"]
@@ -307,8 +307,7 @@ class Recurrent(Autoregressive[RecurrentEncoded, RecurrentState]):
     def unread(self, state: RecurrentState) -> Float[Tensor, "batch query"]:
         """How little of the source the rows have read, where `start` was asked to keep account of it."""
         assert state.coverage is not None
-        read = state.coverage.clamp(1e-9, 1.0).log()
-        return read.sum(-1) if state.memory.absent is None else read.masked_fill(state.memory.absent, 0.0).sum(-1)
+        return left_unread(state.coverage, state.memory.absent)
 
     def _embed(
         self, embedding: Embedding, tokens: Int[Tensor, "*batch time"], positions: Int[Tensor, "*batch time"]

@@ -25,6 +25,7 @@ from headway.nn.dropout import Dropout
 from headway.nn.embedding import Embedding, embedded
 from headway.nn.lean import LeanDecoder
 from headway.nn.positions import BIASED, PositionKind, embedding_positions
+from headway.nn.rows import followed, left_unread
 from headway.nn.stacks import Decoder, Encoder
 from headway.sequences import Sequences
 
@@ -158,17 +159,15 @@ class Transformer(Autoregressive[Encoded, DecoderState]):
         output = self.decoder(x, state.memory, (own, state.visible), positions, state.past, need_weights=weigh)
         coverage = state.coverage
         if coverage is not None:
-            if parents is not None:
-                coverage = coverage.gather(1, parents[:, :, None].expand(-1, -1, coverage.shape[2]))
-            coverage = coverage + output.cross_weights[-1].mean(1)
+            coverage = followed(coverage, parents, tokens.shape[1]) + output.cross_weights[-1].mean(1)
         after = replace(state, past=output.past, lineage=lineage, length=state.length + 1, coverage=coverage)
         return output.states, after
 
     def unread(self, state: DecoderState) -> Float[Tensor, "batch query"]:
         """How little of the source the rows have read, where `start` was asked to keep account of it."""
         assert state.coverage is not None
-        read = state.coverage.clamp(1e-9, 1.0).log()
-        return read.sum(-1) if state.visible.added is None else (read * (state.visible.added[:, 0] == 0)).sum(-1)
+        added = state.visible.added
+        return left_unread(state.coverage, None if added is None else added[:, 0] != 0)
 
     def keep(self, state: DecoderState, sentences: Int[Tensor, " sentences"]) -> DecoderState:
         """The state of the chosen sentences, in that order; `sentences` may be on the host."""

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headway.nn.attention import KeyValues, Past
+from headway.nn.feedforward import FeedForwardKind
 from headway.nn.layers import DecoderLayer
 from headway.nn.positions import Positions
 from headway.nn.stacks import Decoder
@@ -60,7 +61,30 @@ class LeanLayer(NamedTuple):
         )
 
 
-class LeanDecoder:
+class StraightLines:
+    """What stands around the sub-layers of every layer, without its modules."""
+
+    before: bool
+    """Norms stand before the sub-layers."""
+    kind: FeedForwardKind
+
+    def _enter(self, rows: Tensor, norm: nn.LayerNorm) -> Tensor:
+        return _normed(rows, norm) if self.before else rows
+
+    def _leave(self, rows: Tensor, found: Tensor, norm: nn.LayerNorm) -> Tensor:
+        joined = found.add_(rows)
+        return joined if self.before else _normed(joined, norm)
+
+    def _activated(self, hidden: Float[Tensor, "rows hidden"]) -> Tensor:
+        if self.kind == "relu":
+            return hidden.relu_()
+        if self.kind == "gelu":
+            return F.gelu(hidden)
+        value, gate = hidden.chunk(2, -1)
+        return value * F.silu(gate)
+
+
+class LeanDecoder(StraightLines):
     """The layers of a decoder, ready to take steps."""
 
     def __init__(self, decoder: Decoder) -> None:
@@ -96,21 +120,6 @@ class LeanDecoder:
             hidden = self._activated(layer.inner(self._enter(rows, layer.norms[2])))
             rows = self._leave(rows, layer.outer(hidden), layer.norms[2])
         return self.norm(rows).view(shape), tuple(after)
-
-    def _enter(self, rows: Tensor, norm: nn.LayerNorm) -> Tensor:
-        return _normed(rows, norm) if self.before else rows
-
-    def _leave(self, rows: Tensor, found: Tensor, norm: nn.LayerNorm) -> Tensor:
-        joined = found.add_(rows)
-        return joined if self.before else _normed(joined, norm)
-
-    def _activated(self, hidden: Float[Tensor, "rows hidden"]) -> Tensor:
-        if self.kind == "relu":
-            return hidden.relu_()
-        if self.kind == "gelu":
-            return F.gelu(hidden)
-        value, gate = hidden.chunk(2, -1)
-        return value * F.silu(gate)
 
 
 def _normed(rows: Float[Tensor, "rows dim"], norm: nn.LayerNorm) -> Float[Tensor, "rows dim"]:

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headway.nn.attention import KeyValues, MultiHeadAttention, Visible
-from headway.nn.feedforward import FeedForward, FeedForwardKind
+from headway.nn.feedforward import FeedForward
 from headway.nn.layers import DecoderLayer, EncoderLayer
-from headway.nn.lean import Affine
+from headway.nn.lean import Affine, StraightLines
 from headway.nn.positional import PositionalDecoderLayer
 from headway.nn.positions import Positions
 from headway.sequences import Sequences
@@ -81,14 +81,14 @@ class StraightLayer(NamedTuple):
         )
 
 
-class Straight:
+class Straight(StraightLines):
     """Layers one upon the other, ready to be gone through."""
 
     def __init__(self, stack: nn.Module, table: Float[Tensor, "time dim"] | None = None) -> None:
         layers = list(_layers(stack))
         self.layers = [StraightLayer.of(layer, table) for layer in layers]
         self.heads, self.before = layers[0].attention.heads, layers[0].attention_residual.before
-        self.kind: FeedForwardKind = layers[0].feedforward.kind  # type: ignore[assignment]  # a FeedForward
+        self.kind = layers[0].feedforward.kind  # type: ignore[assignment]  # a FeedForward
         self.norm = stack.norm
         inputs = [layer.cross.inputs for layer in layers if not isinstance(layer, EncoderLayer)]
         self.reading: Affine | None = None
@@ -147,21 +147,6 @@ class Straight:
         found: Tensor = self.norm(rows)  # type: ignore[operator]  # a module
         return found.view(x.shape)
 
-    def _enter(self, rows: Tensor, norm: nn.LayerNorm) -> Tensor:
-        return _normed(rows, norm) if self.before else rows
-
-    def _leave(self, rows: Tensor, found: Tensor, norm: nn.LayerNorm) -> Tensor:
-        joined = found.add_(rows)
-        return joined if self.before else _normed(joined, norm)
-
-    def _activated(self, hidden: Float[Tensor, "rows hidden"]) -> Tensor:
-        if self.kind == "relu":
-            return hidden.relu_()
-        if self.kind == "gelu":
-            return F.gelu(hidden)
-        value, gate = hidden.chunk(2, -1)
-        return value * F.silu(gate)
-
 
 def unseen(keys: Sequences) -> Added:
     """What hides the padding of sentences, each of which has a token."""
@@ -174,10 +159,6 @@ def _layers(stack: nn.Module) -> Iterable[EncoderLayer | DecoderLayer | Position
 
 def _outer(attention: MultiHeadAttention) -> Affine:
     return Affine.of(attention.output.weight, attention.output.bias)
-
-
-def _normed(rows: Float[Tensor, "rows dim"], norm: nn.LayerNorm) -> Float[Tensor, "rows dim"]:
-    return torch.layer_norm(rows, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
 
 def _attended(query: Tensor, key: Tensor, value: Tensor, added: Added) -> Float[Tensor, "rows dim"]:

@@ -3,6 +3,7 @@
 import html
 import json
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -139,13 +140,22 @@ class Report:
         """Write the page and the numbers; returns where the page is."""
         page = folder / f"{self.name}.html"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             page.write_text(self.html(), encoding="utf-8")
             text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
             (folder / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another place") from None
         return page
+
+
+def writable(folder: Path) -> Path:
+    """The folder, made if need be; one that cannot be written is a `ConfigError` before any work is done for it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another place") from None
 
 
 def shown(cell: Cell) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from headway.errors import ConfigError
 from headway.reproduce.drawing import Axis
-from headway.reproduce.report import Plot, Report, Table, shown
+from headway.reproduce.report import Plot, Report, Table, shown, writable
 
 TABLE = Table(
     "Scores", ("model", "what", "BLEU"), [("a", "first <one>", 41.234), ("long name", "second", None)], "A note."
@@ -84,7 +84,7 @@ def test_ticks_are_round_and_inside():
 
 
 def test_page_and_numbers_are_written_beside_each_other(tmp_path):
-    page = REPORT.save(tmp_path / "pages")
+    page = REPORT.save(writable(tmp_path / "pages"))
     assert page.read_text(encoding="utf-8") == REPORT.html()
     found = json.loads((tmp_path / "pages" / "trial.json").read_text(encoding="utf-8"))
     assert found["tables"][0]["rows"][0] == ["a", "first <one>", 41.234]
@@ -93,8 +93,9 @@ def test_page_and_numbers_are_written_beside_each_other(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        REPORT.save(tmp_path / "file" / "below")
+    for work in (writable, REPORT.save):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            work(tmp_path / "file" / "below")
 
 
 def test_points_of_no_order_are_not_joined():
