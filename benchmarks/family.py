@@ -7,9 +7,9 @@
 FOLDER holds the files of `recipes/multi30k-en-de/recipe.toml`, whose data, tokenizer and schedule all models share; a
 model keeps its own settings of `MODELS`. Each is trained, then scored on test2016 (BLEU as the recipe has it) and
 timed: target tokens a second in training, sentences a second in decoding, in batches and one by one. Those that write
-all tokens at once learn from the lines of --distilled, where it is given: what a teacher made of the sources, as in
+all tokens at once learn from what a teacher made of the sources, with its vocabulary, where one is given:
 
-    headway translate RUNS/transformer-1 < FOLDER/tok/train.lc.norm.tok.en > distilled.de
+    python benchmarks/family.py --data FOLDER --out RUNS --only fertility --teacher RUNS/transformer-1
 """
 
 import argparse
@@ -30,7 +30,7 @@ from headway.forecast.sizes import outline
 from headway.models.catalog import read_model_config
 from headway.recipe import Recipe
 from headway.screen import Silent
-from headway.translator import Translator, load
+from headway.translator import Translator, load, model_folder
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "multi30k-en-de" / "recipe.toml"
 VOCABULARY = 10_000
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--steps", type=int, help="updates of every model; those of the recipe by default")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--distilled", type=Path, help="targets for the non-autoregressive models, made by a teacher")
+    parser.add_argument("--teacher", type=Path, help="a run whose outputs the non-autoregressive models learn from")
     parser.add_argument("--set", nargs="*", default=[], help="further settings of a recipe")
     parser.add_argument("--device")
     parser.add_argument("--sizes", action="store_true")
@@ -103,7 +103,7 @@ def measured(name: str, seed: int, options: argparse.Namespace, device: torch.de
         "seed": seed,
         "parameters": sum(weight.numel() for weight in translator.model.parameters()),
         "bleu": round(score(outputs, reference, tokenized=True)["BLEU tokenised"].value, 2),
-        "distilled": name in PARALLEL and options.distilled is not None,
+        "distilled": taught(name, options),
         **training_speed(out),
         **decoding_speed(translator, source),
         "device": str(device),
@@ -122,10 +122,28 @@ def recipe(name: str, seed: int, options: argparse.Namespace) -> Recipe:
         every = max(1, options.steps // 10)
         changes += [f"training.steps={options.steps}", f"training.validate_every={every}"]
         changes += [f"training.warmup={min(2000, options.steps // 4)}"]
-    if name in PARALLEL and options.distilled is not None:
-        changes.append(f"data.target={json.dumps(str(options.distilled.resolve()))}")
+    if taught(name, options):
+        tree["tokenizer"] = {"file": str((model_folder(options.teacher) / "tokenizer.json").resolve())}
+        changes.append(f"data.target={json.dumps(str(distilled(options, tree).resolve()))}")
     tree = override(tree, overrides([*changes, *options.set], data__folder=options.data.resolve()))
     return validated(Recipe, tree, name)
+
+
+def taught(name: str, options: argparse.Namespace) -> bool:
+    """Whether a model learns from a teacher's outputs."""
+    return name in PARALLEL and options.teacher is not None
+
+
+def distilled(options: argparse.Namespace, tree: dict[str, Any]) -> Path:
+    """What the teacher makes of the sources: a file beside its run, made once."""
+    found: Path = options.teacher.parent / f"{options.teacher.name}.distilled"
+    if not found.exists():
+        lines = (options.data / tree["data"]["source"]).read_text(encoding="utf-8").splitlines()
+        outputs = load(options.teacher, device=choose_device(options.device))(lines)
+        part = found.with_suffix(".part")
+        part.write_text("".join(f"{output}\n" for output in outputs), encoding="utf-8")
+        part.replace(found)
+    return found
 
 
 def training_speed(out: Path) -> dict[str, float]:

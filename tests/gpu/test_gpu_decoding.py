@@ -163,7 +163,7 @@ def test_half_precision_keeps_the_tables_of_positions_exact():
 
 
 def test_room_is_rounded_up_to_few_sizes():
-    room = Room.fitting(requests(13), DecodingConfig())
+    room = Room.fitting(requests(13), DecodingConfig(), 512)
     assert room.sentences == 16
     assert room.source % 16 == 0
     with torch.inference_mode():

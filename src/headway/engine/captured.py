@@ -6,10 +6,8 @@ Uncaptured, the same code runs on any device, step by step as it stands.
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from threading import Lock
-from typing import Any
-from weakref import WeakKeyDictionary
+from functools import partial
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from jaxtyping import Float
@@ -24,6 +22,7 @@ from headway.search import DecodingConfig, Hypothesis, Request, Scoring, Symbols
 from headway.search.beam import Beam
 from headway.search.decode import hypotheses, wanted
 from headway.search.found import Found
+from headway.search.graphs import ONE_AT_A_TIME, as_graph, rounded
 from headway.search.records import Records, Taken
 from headway.sequences import Sequences
 
@@ -51,31 +50,25 @@ class Room:
     scoring: Scoring
 
     @classmethod
-    def fitting(cls, requests: Sequence[Request], config: DecodingConfig) -> "Room":
-        """Room for these requests; sizes are rounded up, so that few differ."""
+    def fitting(cls, requests: Sequence[Request], config: DecodingConfig, longest: int) -> "Room":
+        """Room for these requests, none over `longest`; sizes are rounded up, so that few differ."""
         source = max(len(request.source) for request in requests) + 1
         target = max(request.limit(config) for request in requests)
         return cls(
             sentences=1 << (len(requests) - 1).bit_length(),
-            source=_rounded(source),
-            target=_rounded(target),
+            source=rounded(source, longest),
+            target=rounded(target, longest),
             beam=config.beam,
             nbest=min(config.beam, wanted(config)),
             scoring=Scoring(config.length_penalty),
         )
 
 
-def _rounded(length: int) -> int:
-    """The next multiple of a quarter of the power of two below, and of 16: never over a quarter more."""
-    step = max(16, 1 << max(0, (length - 1).bit_length() - 3))
-    return -(-length // step) * step
-
-
 class Captured:
     """A search whose every tensor has a place of its own; only `run` changes them."""
 
     def __init__(self, model: Transformer, symbols: Symbols, room: Room) -> None:
-        self.model, self.symbols, self.room = model, symbols, room
+        self._model, self.symbols, self.room = ref(model), symbols, room
         device = model.output.weight.device
         whole = torch.zeros((), dtype=torch.int64, device=device)
         self.source = whole.new_zeros(room.sentences, room.source)
@@ -98,6 +91,13 @@ class Captured:
         self.seen = torch.zeros(*rows, min(room.beam + 1, len(model.output.weight)), device=device)
         """Some log-probabilities of the newest step: all are NaN if one is."""
         self.graphs: dict[int, Callable[[], None]] = {}
+
+    @property
+    def model(self) -> Transformer:
+        """The model, which the search does not keep alive."""
+        model = self._model()
+        assert model is not None  # whoever runs the search has it
+        return model
 
     def run(self, requests: Sequence[Request], config: DecodingConfig) -> list[list[Hypothesis]]:
         """The outputs for every request, best first."""
@@ -205,25 +205,9 @@ class Captured:
     def _work(self, stage: int) -> Callable[[], None]:
         """What takes one step in this much room, or for none begins."""
         if stage not in self.graphs:
-            self.graphs[stage] = self._captured(partial(self._step, stage) if stage else self._begin)
+            work = partial(self._step, stage) if stage else self._begin
+            self.graphs[stage] = as_graph(work, self._changing()) if self.captures else work
         return self.graphs[stage]
-
-    def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The work as one graph, or as it is where there are none."""
-        if not self.captures:
-            return work
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        kept = [each.clone() for each in self._changing()]
-        with torch.cuda.stream(aside):  # libraries set themselves up at first use, which cannot be captured
-            work()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=_pool(), stream=aside):
-            work()
-        for each, before in zip(self._changing(), kept, strict=True):
-            each.copy_(before)
-        return graph.replay
 
     def _changing(self) -> list[Tensor]:
         """All that a step changes and the next one builds on; memory is written where it was not yet read."""
@@ -258,14 +242,7 @@ def narrowed(state: DecoderState, entries: int) -> DecoderState:
     return replace(state, past=tuple(past), lineage=seen)
 
 
-@cache
-def _pool() -> Any:
-    """Scratch memory that all graphs share: none keeps anything there from one replay to the next."""
-    return torch.cuda.graph_pool_handle()
-
-
 _SEARCHES: WeakKeyDictionary[Transformer, "OrderedDict[tuple[Room, Symbols], Captured]"] = WeakKeyDictionary()
-_ONE_AT_A_TIME = Lock()
 
 
 def captured(
@@ -275,9 +252,9 @@ def captured(
 
     One search runs at a time, since its tensors have their places.
     """
-    with _ONE_AT_A_TIME:
+    with ONE_AT_A_TIME:
         searches = _SEARCHES.setdefault(model, OrderedDict())
-        key = Room.fitting(requests, config), symbols
+        key = Room.fitting(requests, config, model.config.longest), symbols
         if key not in searches:
             if len(searches) == KEPT:
                 searches.popitem(last=False)

@@ -1,6 +1,7 @@
 """Our own decoding engine: it does all that can be asked, and gives a sentence the same answer in every batch."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from headway.models.transformer import Transformer
 from headway.search import DecodingConfig, Hypothesis, Request, Search, Stepper, Symbols, decode
 from headway.search.decode import wanted
 from headway.search.ensemble import Ensemble
+from headway.search.graphs import ONE_AT_A_TIME, placed
 from headway.search.parallel import write
 from headway.search.shortlist import Shortlisted
 from headway.sequences import Sequences
@@ -105,7 +107,9 @@ class Engine:
         if any(each.prefix or each.required or each.banned for each in requests):
             told = f"a {model.config.architecture} model writes all tokens at once"
             raise ConfigError(f"{told}: prefix, required and banned phrases need one that writes them one by one")
-        return write(model, self._source(requests), requests, config, self.symbols)
+        with ONE_AT_A_TIME if self.device.type == "cuda" else nullcontext():
+            source = placed(self._rows(requests), self._end, self.device, model.config.longest)
+            return write(model, source, requests, config, self.symbols)
 
     def _plain(self, requests: Sequence[Request], config: DecodingConfig) -> bool:
         """Whether a captured search can do what is asked: one model on a GPU, a beam, and no rule."""
@@ -127,8 +131,14 @@ class Engine:
         return model.start(model.encode(source), coverage=config.coverage_penalty > 0)
 
     def _source(self, requests: Sequence[Request]) -> Sequences:
-        end = self.symbols.end if self.symbols.source_end is None else self.symbols.source_end
-        return Sequences.pad([[*request.source, end] for request in requests], end).to(self.device)
+        return Sequences.pad(self._rows(requests), self._end).to(self.device)
+
+    @property
+    def _end(self) -> int:
+        return self.symbols.end if self.symbols.source_end is None else self.symbols.source_end
+
+    def _rows(self, requests: Sequence[Request]) -> list[list[int]]:
+        return [[*request.source, self._end] for request in requests]
 
     def _shortlisted(
         self, requests: Sequence[Request], config: DecodingConfig, lexicon: Lexicon

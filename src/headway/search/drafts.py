@@ -6,24 +6,27 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headway.models.model import Model
+from headway.models.model import Encoded, Model
 from headway.search.config import DecodingConfig
 from headway.search.hypothesis import Hypothesis, Scoring
 from headway.search.request import Symbols
+from headway.sequences import Sequences
 
 LOGITS = {"cpu": 1 << 21, "cuda": 1 << 28}
 """Logits held at a time, by kind of device: on a CPU what stays in its caches."""
 
 
 def guessed(
-    model: Model, states: Float[Tensor, "batch time dim"], wanted: Bool[Tensor, "batch time"] | None, symbols: Symbols
+    model: Model,
+    states: Float[Tensor, "batch time dim"],
+    wanted: Bool[Tensor, "batch time"] | None,
+    never: Int[Tensor, " tokens"],
 ) -> tuple[Int[Tensor, "batch time"], Float[Tensor, "batch time"]]:
-    """The likeliest token of every place that may stand in an output, and its log-probability.
+    """The likeliest token of every place, but those that may never stand in an output, and its log-probability.
 
-    An output of known length holds no end symbol either. Places that are not wanted may hold anything: on a CPU they
+    Places that are not wanted may hold anything: on a CPU they
     are passed over, on a GPU they cost less than asking it where they are.
     """
-    never = torch.tensor((*symbols.forbidden, symbols.end), device=states.device)
     size = max(1, LOGITS.get(states.device.type, LOGITS["cpu"]) // len(model.output.weight))
     tokens, levels = [], []
     rows, cells = states.flatten(0, 1), None
@@ -40,9 +43,25 @@ def guessed(
     return chosen.view(shape), chances.view(shape)
 
 
+def unwritten(symbols: Symbols, device: torch.device) -> Int[Tensor, " tokens"]:
+    """The tokens that an output of known length never holds; the end symbol is one of them."""
+    return torch.tensor((*symbols.forbidden, symbols.end), device=device)
+
+
 def highest(values: Float[Tensor, "rows vocabulary"]) -> Int[Tensor, " rows"]:
     """The place of the highest value of every row, the first of equals; on a CPU, NumPy finds it ten times sooner."""
     return torch.from_numpy(values.numpy().argmax(-1)) if values.device.type == "cpu" else values.argmax(-1)
+
+
+def repeated(encoded: Encoded, parents: Sequence[int], rows: int) -> Encoded:
+    """The sources of so many drafts, each given by its place; rows that are left over have the first one's."""
+    places = [*parents, *[0] * (rows - len(parents))]
+    if len(parents) <= len(encoded.states) == rows and places[: len(parents)] == list(range(len(parents))):
+        return encoded
+    source = encoded.source
+    chosen = torch.tensor(places).to(source.tokens.device)
+    tokens, lengths, states = (each.index_select(0, chosen) for each in (source.tokens, source.lengths, encoded.states))
+    return Encoded(Sequences(tokens, lengths, source.longest, source.full), states)
 
 
 def ranked(drafts: Iterable[tuple[Sequence[int], Sequence[float], float]], config: DecodingConfig) -> list[Hypothesis]:

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from headway.errors import ConfigError
 from headway.models.fertility import FertilityTransformer
 from headway.models.model import Encoded
 from headway.search.config import DecodingConfig
-from headway.search.drafts import guessed, ranked
+from headway.search.drafts import guessed, ranked, repeated, unwritten
+from headway.search.graphs import placed, replayed
 from headway.search.hypothesis import Hypothesis
 from headway.search.request import Request, Symbols
 from headway.search.sampling import uniform
@@ -30,8 +31,9 @@ def write_by_fertilities(
     """
     if config.shortest_ratio or config.shortest_extra:
         raise ConfigError("shortest: the fertilities of a fertility model alone say how long its outputs are")
-    encoded = model.encode(source)
-    levels = model.fertilities(encoded).cpu().numpy()
+    device, most = source.tokens.device, model.config.longest
+    states, known = replayed(_read, model, source.tokens, source.lengths, full=source.full)
+    levels = known.cpu().numpy()
     chosen = [
         fertilities(levels[place, : len(request.source) + 1], config, request) for place, request in enumerate(requests)
     ]
@@ -41,12 +43,21 @@ def write_by_fertilities(
         for request, rows in zip(requests, chosen, strict=True)
         for row in rows
     ]
-    copies = Sequences.pad(tokens, end).to(source.tokens.device)
-    states = model.decode(copies, repeated(encoded, [len(rows) for rows in chosen])).states
-    written = zip(
-        *(each.tolist() for each in guessed(model, states, None if copies.full else copies.present, symbols)),
-        strict=True,
+    copies = placed(tokens, end, device, most)
+    parents = [place for place, rows in enumerate(chosen) for _ in rows]
+    read = repeated(Encoded(source, states), parents, len(copies.tokens))
+    outputs = replayed(
+        _written,
+        model,
+        copies.tokens,
+        copies.lengths,
+        read.source.tokens,
+        read.source.lengths,
+        read.states,
+        unwritten(symbols, device),
+        full=(copies.full, source.full),
     )
+    written = zip(*(each.tolist() for each in outputs), strict=True)
     found = []
     for place, rows in enumerate(chosen):
         drafts = []
@@ -55,6 +66,31 @@ def write_by_fertilities(
             drafts.append((output[:length], chances[:length], float(chance)))
         found.append(ranked(drafts, config))
     return found
+
+
+def _read(
+    model: FertilityTransformer, tokens: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"], *, full: bool
+) -> tuple[Float[Tensor, "batch source dim"], Float[Tensor, "batch source fertilities"]]:
+    """The states of sources, and the log-probabilities of all fertilities."""
+    encoded = model.encode(Sequences(tokens, lengths, tokens.shape[1], full))
+    return encoded.states, model.fertilities(encoded)
+
+
+def _written(
+    model: FertilityTransformer,
+    copied: Int[Tensor, "batch time"],
+    lengths: Int[Tensor, " batch"],
+    source: Int[Tensor, "batch source"],
+    source_lengths: Int[Tensor, " batch"],
+    states: Float[Tensor, "batch source dim"],
+    never: Int[Tensor, " tokens"],
+    *,
+    full: tuple[bool, bool],
+) -> tuple[Int[Tensor, "batch time"], Float[Tensor, "batch time"]]:
+    """The likeliest tokens, given the copies of the source, and their log-probabilities."""
+    copies = Sequences(copied, lengths, copied.shape[1], full[0])
+    encoded = Encoded(Sequences(source, source_lengths, source.shape[1], full[1]), states)
+    return guessed(model, model.decode(copies, encoded).states, None if copies.full else copies.present, never)
 
 
 def fertilities(
@@ -96,13 +132,3 @@ def _fitted(
     if not row.any():
         row = np.eye(len(row), dtype=np.int64)[levels[:, 1].argmax()]
     return row
-
-
-def repeated(encoded: Encoded, times: Sequence[int]) -> Encoded:
-    """Every source as often as it is said."""
-    if all(count == 1 for count in times):
-        return encoded
-    source = encoded.source
-    rows = torch.repeat_interleave(torch.tensor(times)).to(source.tokens.device)
-    tokens, lengths, states = (each.index_select(0, rows) for each in (source.tokens, source.lengths, encoded.states))
-    return Encoded(Sequences(tokens, lengths, source.longest, source.full), states)

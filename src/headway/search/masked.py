@@ -9,9 +9,9 @@ from torch import Tensor
 
 from headway.models.maskpredict import MaskPredict
 from headway.models.model import Encoded
-from headway.nn.attention import KeyValues
 from headway.search.config import DecodingConfig
-from headway.search.drafts import guessed, ranked
+from headway.search.drafts import guessed, ranked, repeated, unwritten
+from headway.search.graphs import placed, replayed
 from headway.search.hypothesis import Hypothesis
 from headway.search.request import Request, Symbols
 from headway.sequences import Sequences
@@ -24,19 +24,26 @@ def write_by_masks(
 
     The host asks twice what was computed, however many rounds there are: the lengths, which it decides, and outputs.
     """
-    encoded = model.encode(source)
-    levels = model.lengths(encoded).cpu().numpy()
-    chosen = [likeliest_lengths(row, config, request) for row, request in zip(levels, requests, strict=True)]
-    sizes = [length for row in chosen for length, _ in row]
+    states, known = replayed(_read, model, source.tokens, source.lengths, full=source.full)
+    levels, device = known.cpu().numpy(), source.tokens.device
+    chosen = [likeliest_lengths(levels[place], config, request) for place, request in enumerate(requests)]
+    blank = [[symbols.end] * length for row in chosen for length, _ in row]
+    blanks = placed(blank, symbols.end, device, model.config.longest)
     parents = [place for place, row in enumerate(chosen) for _ in row]
-    memory, read = model.remember(encoded), Encoded(source, encoded.states)
-    if len(parents) > len(requests):
-        rows = torch.tensor(parents, device=source.tokens.device)
-        memory = tuple(each.keep(rows) for each in memory)
-        tokens, lengths = source.tokens.index_select(0, rows), source.lengths.index_select(0, rows)
-        read = Encoded(Sequences(tokens, lengths, source.longest, source.full), encoded.states)
-    outputs, chances = (each.tolist() for each in _refined(model, sizes, read, memory, config.iterations, symbols))
-    written = iter(zip(outputs, chances, strict=True))
+    read = repeated(Encoded(source, states), parents, len(blanks.tokens))
+    outputs = replayed(
+        _refined,
+        model,
+        blanks.tokens,
+        blanks.lengths,
+        read.source.tokens,
+        read.source.lengths,
+        read.states,
+        unwritten(symbols, device),
+        full=(blanks.full, source.full),
+        rounds=config.iterations,
+    )
+    written = zip(*(each.tolist() for each in outputs), strict=True)
     found = []
     for row in chosen:
         drafts = [
@@ -61,31 +68,45 @@ def likeliest_lengths(
     return [(int(lengths[place]), float(levels[place])) for place in best]
 
 
+def _read(
+    model: MaskPredict, tokens: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"], *, full: bool
+) -> tuple[Float[Tensor, "batch source dim"], Float[Tensor, "batch lengths"]]:
+    """The states of sources, and the log-probabilities of all lengths."""
+    encoded = model.encode(Sequences(tokens, lengths, tokens.shape[1], full))
+    return encoded.states, model.lengths(encoded)
+
+
 def _refined(
     model: MaskPredict,
-    sizes: Sequence[int],
-    encoded: Encoded,
-    memory: tuple[KeyValues, ...],
+    drafts: Int[Tensor, "rows time"],
+    lengths: Int[Tensor, " rows"],
+    source: Int[Tensor, "rows source"],
+    source_lengths: Int[Tensor, " rows"],
+    states: Float[Tensor, "rows source dim"],
+    never: Int[Tensor, " tokens"],
+    *,
+    full: tuple[bool, bool],
     rounds: int,
-    symbols: Symbols,
 ) -> tuple[Int[Tensor, "rows time"], Float[Tensor, "rows time"]]:
-    """Tokens and log-probabilities of outputs of these sizes, after so many rounds.
+    """Tokens and log-probabilities of outputs of these lengths, after so many rounds.
 
     In round t of T, the N·(T - t)/T tokens of lowest probability are hidden and guessed anew (equations 1 to 4).
     """
-    blank = Sequences.pad([[symbols.end] * size for size in sizes], symbols.end).to(encoded.states.device)
-    states = model.decode(blank, blank.present, encoded, memory).states
-    tokens, levels = guessed(model, states, None if blank.full else blank.present, symbols)
+    blank = Sequences(drafts, lengths, drafts.shape[1], full[0])
+    encoded = Encoded(Sequences(source, source_lengths, source.shape[1], full[1]), states)
+    memory = model.remember(encoded)
+    first = model.decode(blank, blank.present, encoded, memory).states
+    tokens, levels = guessed(model, first, None if blank.full else blank.present, never)
     for time in range(1, rounds):
-        counts = [size * (rounds - time) // rounds for size in sizes]
-        if not any(counts):
+        most, counts = blank.longest * (rounds - time) // rounds, lengths * (rounds - time) // rounds
+        if not most:
             break
-        unsure = levels.masked_fill(~blank.present, torch.inf).argsort(dim=1, stable=True)[:, : max(counts)]
-        again = torch.arange(max(counts), device=tokens.device) < torch.tensor(counts, device=tokens.device)[:, None]
+        unsure = levels.masked_fill(~blank.present, torch.inf).argsort(dim=1, stable=True)[:, :most]
+        again = torch.arange(most, device=tokens.device) < counts[:, None]
         hidden = torch.zeros_like(blank.present).scatter(1, unsure, again)
-        target = Sequences(tokens, blank.lengths, blank.longest, blank.full)
-        states = model.decode(target, hidden, encoded, memory).states
-        others = states.gather(1, unsure[..., None].expand(-1, -1, states.shape[2]))
-        for old, new in zip((tokens, levels), guessed(model, others, again, symbols), strict=True):
+        target = Sequences(tokens, lengths, blank.longest, blank.full)
+        found = model.decode(target, hidden, encoded, memory).states
+        others = found.gather(1, unsure[..., None].expand(-1, -1, found.shape[2]))
+        for old, new in zip((tokens, levels), guessed(model, others, again, never), strict=True):
             old.scatter_(1, unsure, new.where(again, old.gather(1, unsure)))
     return tokens, levels

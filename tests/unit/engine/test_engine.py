@@ -50,7 +50,7 @@ def same(found, expected):
 def test_a_search_in_fixed_room_finds_what_the_growing_one_finds(positions, settings):
     model, config = build(positions=positions), DecodingConfig(**settings)
     with torch.inference_mode():
-        fixed = Captured(model, SYMBOLS, Room.fitting(requests(), config))
+        fixed = Captured(model, SYMBOLS, Room.fitting(requests(), config, 512))
         first = fixed.run(requests(), config)
         again = fixed.run(requests()[::-1], config)
     expected = Engine(model, SYMBOLS).search(requests(), config)

@@ -7,19 +7,23 @@ import numpy as np
 import pytest
 import torch
 
+import headway.engine.engine
+import headway.search.fertility
+import headway.search.masked
 from headway.engine import Engine
 from headway.engine.readiness import ready
 from headway.errors import ConfigError
 from headway.models.fertility import FertilityConfig, FertilityTransformer
 from headway.models.maskpredict import MaskPredict, MaskPredictConfig
-from headway.search import DecodingConfig, Request, Symbols
-from headway.search.drafts import guessed, highest, ranked
+from headway.search import DecodingConfig, Request, Symbols, graphs
+from headway.search.drafts import guessed, highest, ranked, unwritten
 from headway.search.fertility import fertilities
 from headway.search.masked import likeliest_lengths
 from headway.sequences import Sequences
 
 PADDING, START, END, VOCABULARY = 0, 1, 2, 30
 SYMBOLS = Symbols(START, END, (PADDING, START))
+NEVER = unwritten(SYMBOLS, torch.device("cpu"))
 SIZES = {"dim": 16, "heads": 2, "hidden": 32, "encoder_layers": 2, "decoder_layers": 2, "longest": 24}
 
 
@@ -66,6 +70,31 @@ def test_a_sentence_gets_the_same_answer_alone_and_in_a_batch(kind, settings, st
         assert [each.tokens for each in alone] == [each.tokens for each in answer]
         assert [each.score for each in alone] == pytest.approx([each.score for each in answer], rel=1e-4)
     assert len({answer[0].tokens for answer in together}) > 6
+
+
+@pytest.mark.parametrize(("kind", "settings"), WAYS)
+def test_room_for_other_sentences_changes_no_answer(kind, settings, monkeypatch):
+    engine, config = Engine(ready(lively(kind)), SYMBOLS), DecodingConfig(longest=20, **settings)
+    expected = engine.decode(requests(5), config)
+    rooms = []
+
+    def roomy(rows, padding, device, most):
+        rooms.append(graphs.in_room(Sequences.pad(rows, padding), padding, most))
+        return rooms[-1].to(device)
+
+    for module in (headway.engine.engine, headway.search.fertility, headway.search.masked):
+        monkeypatch.setattr(module, "placed", roomy)
+    found = engine.decode(requests(5), config)
+    assert rooms[0].tokens.shape == (8, 16)
+    assert rooms[1].longest in (16, 24)
+    for mine, right in zip(found, expected, strict=True):
+        assert [each.tokens for each in mine] == [each.tokens for each in right]
+        assert [each.score for each in mine] == pytest.approx([each.score for each in right], rel=1e-4)
+
+
+def test_rooms_are_few_and_never_longer_than_a_model_can_read():
+    assert [graphs.rounded(length, 512) for length in (1, 16, 17, 100, 129, 300)] == [16, 16, 32, 112, 160, 320]
+    assert graphs.rounded(99, 100) == 100
 
 
 @pytest.mark.parametrize(("kind", "settings"), WAYS)
@@ -179,10 +208,10 @@ def test_mask_predict_hides_the_least_sure_tokens_as_the_paper_says(rounds):
 def test_tokens_are_guessed_in_pieces_as_in_one(monkeypatch):
     model = lively("fertility")
     states, wanted = torch.randn(3, 5, 16), torch.rand(3, 5) < 0.6
-    whole = guessed(model, states, None, SYMBOLS)
+    whole = guessed(model, states, None, NEVER)
     monkeypatch.setattr("headway.search.drafts.LOGITS", {"cpu": 4 * VOCABULARY})
     for one, other, some in zip(
-        whole, guessed(model, states, None, SYMBOLS), guessed(model, states, wanted, SYMBOLS), strict=True
+        whole, guessed(model, states, None, NEVER), guessed(model, states, wanted, NEVER), strict=True
     ):
         assert torch.allclose(one, other)
         assert torch.allclose(one[wanted], some[wanted])
