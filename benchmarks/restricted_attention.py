@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from headway.nn.attention import Visible, attend, restricted
+from headway.nn.attention import Visible, attend
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -44,12 +44,11 @@ def masked(query, key, value, visible):
     return F.scaled_dot_product_attention(query, key, value, attn_mask=allowed).transpose(1, 2)
 
 
-def by_blocks(query, key, value, visible):
-    assert restricted.serves(query, key, visible), "attend would not take the blocks: the window is too large beside n"
+def as_headway_does(query, key, value, visible):
     return attend(query, key, value, visible).output
 
 
-IMPLEMENTATIONS = {"materialised": materialised, "fused": fused, "masked": masked, "restricted": by_blocks}
+IMPLEMENTATIONS = {"materialised": materialised, "fused": fused, "masked": masked, "restricted": as_headway_does}
 
 
 def main() -> None:
@@ -94,7 +93,7 @@ def learn(given, name, leaves, pull):
 
 
 def peak(given, length, name):
-    learn(given, name, *inputs(given, 512 if name != "restricted" else 8 * given.window))  # libraries set themselves up
+    learn(given, name, *inputs(given, 512))  # libraries set themselves up
     held = inputs(given, length)
     if given.device == "cuda":
         torch.cuda.empty_cache()

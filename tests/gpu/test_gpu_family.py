@@ -101,7 +101,7 @@ def test_it_learns_in_half_precision_and_writes_what_it_learnt(name, tmp_path):
         "data": {"folder": str(tmp_path), "source": "source", "target": "target"},
         "tokenizer": {"kind": "words"},
         "model": config_of(name, longest=32).model_dump(),
-        "training": {"steps": 400, "batch_tokens": 1024, "validate_every": 200, "average": 1, "samples": 0,
+        "training": {"steps": 600, "batch_tokens": 1024, "validate_every": 200, "average": 1, "samples": 0,
                      "warmup": 50, "learning_rate": 0.004, "precision": "bf16", "layout": "padded"},
     }  # fmt: skip
     recipe = validated(Recipe, tree, "test")
@@ -116,16 +116,22 @@ def test_it_learns_in_half_precision_and_writes_what_it_learnt(name, tmp_path):
 def test_graphs_write_what_kernel_after_kernel_writes_and_the_cpu(way, count, monkeypatch):
     kind, settings = way
     model, config = built(kind).cuda(), DecodingConfig(**settings)
-    engine = Engine(ready(model), SYMBOLS)
-    engine.search(asked(count, seed=4), config)
+    host = Engine(ready(deepcopy(model).cpu()), SYMBOLS)
+    straight = Engine(ready(deepcopy(model)), SYMBOLS)
+    engine = Engine(model, SYMBOLS)
     with torch.no_grad():  # a graph reads the weights anew
         for weight in model.parameters():
-            weight.mul_(1.01)
-    host = Engine(ready(deepcopy(model).cpu()), SYMBOLS)
-    captured = engine.search(asked(count), config)
+            weight.mul_(2.0)
+    engine.search(asked(count, seed=4), config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(0.5)
+    straight.search(asked(count, seed=4), config)
+    answers = [each.search(asked(count), config) for each in (engine, straight, host)]
     monkeypatch.setattr(graphs, "SMALL", 0)
-    for other in (engine, host):
-        for found, expected in zip(captured, other.search(asked(count), config), strict=True):
+    answers += [each.search(asked(count), config) for each in (engine, straight)]
+    for other in answers[1:]:
+        for found, expected in zip(answers[0], other, strict=True):
             assert [each.tokens for each in found] == [each.tokens for each in expected]
             assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=2e-3)
 

@@ -51,6 +51,18 @@ def test_dropout_is_drawn_once_for_both_ways():
     torch.testing.assert_close((slope * inputs[2]).sum(), (direction * output).sum(), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+def test_long_sentences_without_padding_equal_masked_attention(causal, dtype, tolerance):
+    visible = Visible(causal=causal, window=9)
+    inputs = leaves(2, 700, 4, 32, dtype=dtype)
+    got = outcome(lambda *x: attend(*x, visible).output, inputs)
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    wanted = outcome(lambda *x: attend(*x, visible, need_weights=True).output, exact)
+    for mine, right in zip(got, wanted, strict=True):
+        assert ((mine.double() - right).norm() / right.norm()).item() < tolerance
+
+
 def test_memory_grows_with_the_length():
     visible, sizes = Visible(window=16), []
     for length in (8192, 16384, 32768):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from headway.errors import ConfigError
-from headway.models.model import Model
+from headway.models.model import Model, NonAutoregressive
 
 Precision = Literal["fp32", "bf16", "fp16"]
 """Of the halves fp16 is the more exact and bf16 the one that never overflows."""
@@ -33,5 +33,6 @@ def ready(model: Model, precision: Precision = "fp32") -> Model:
             if isinstance(module, nn.Linear):
                 module.weight.data = module.weight.data.t().contiguous().t()
         model.output.turn()
+    if on_cpu or isinstance(model, NonAutoregressive):
         model.straighten()
     return model

@@ -49,7 +49,7 @@ class FertilityTransformer(NonAutoregressive):
 
     config: FertilityConfig
     straight: tuple[Straight, Straight] | None = None
-    """Encoder and decoder in straight lines, where the model was made ready to write on a CPU."""
+    """Encoder and decoder in straight lines, where the model was made ready to write."""
 
     def __init__(self, config: FertilityConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class FertilityTransformer(NonAutoregressive):
         if encoded.source.full:
             return found
         none = torch.full_like(found[0, 0], -torch.inf)
-        none[0] = 0.0
+        none[:1].zero_()
         return torch.where(encoded.source.present[..., None], found, none)
 
     def decode(self, copies: Sequences, encoded: Encoded, *, need_weights: bool = False) -> Decoded:

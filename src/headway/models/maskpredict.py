@@ -45,7 +45,7 @@ class MaskPredict(NonAutoregressive):
 
     config: MaskPredictConfig
     straight: tuple[Straight, Straight] | None = None
-    """Encoder and decoder in straight lines, where the model was made ready to write on a CPU."""
+    """Encoder and decoder in straight lines, where the model was made ready to write."""
 
     def __init__(self, config: MaskPredictConfig, source_vocabulary: int, target_vocabulary: int) -> None:
         super().__init__()

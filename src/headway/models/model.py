@@ -122,7 +122,7 @@ class Model(nn.Module):
         yield from ()
 
     def straighten(self) -> None:
-        """Make a step of decoding on a CPU as fast as it can be; the weights must not change from here on."""
+        """Make decoding as fast as it can be where the weights are; they must not change from here on."""
 
 
 class Autoregressive(Model, Generic[Understood, State]):

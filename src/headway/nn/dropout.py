@@ -105,14 +105,22 @@ def _levels(probability: float) -> tuple[int, float]:
 
 def fused_here(x: Float[Tensor, "*shape"], probability: float, training: bool) -> bool:
     """Whether this is a step of training on a GPU that our kernels serve."""
-    if not (training and x.is_cuda and probability < 1.0 and torch.is_grad_enabled()):
-        return False
-    return x.dtype in _KERNEL_DTYPES and not torch.compiler.is_compiling() and element_kernels() is not None
+    return training and probability < 1.0 and torch.is_grad_enabled() and _served(x)
 
 
 def rows_fused_here(x: Float[Tensor, "*shape"], probability: float, training: bool) -> bool:
     """The same for kernels that hold whole rows."""
     return x.shape[-1] <= _WIDEST and fused_here(x, probability, training)
+
+
+def rows_served(x: Float[Tensor, "*shape"]) -> bool:
+    """Whether kernels that hold whole rows can be had where `x` is, in training or not."""
+    return x.shape[-1] <= _WIDEST and _served(x)
+
+
+def _served(x: Float[Tensor, "*shape"]) -> bool:
+    known = x.is_cuda and x.dtype in _KERNEL_DTYPES
+    return known and not torch.compiler.is_compiling() and element_kernels() is not None
 
 
 @cache

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headway.nn.attention import KeyValues, Past
+from headway.nn.dropout import rows_served
 from headway.nn.feedforward import FeedForwardKind
 from headway.nn.layers import DecoderLayer
 from headway.nn.positions import Positions
@@ -72,8 +73,12 @@ class StraightLines:
         return _normed(rows, norm) if self.before else rows
 
     def _leave(self, rows: Tensor, found: Tensor, norm: nn.LayerNorm) -> Tensor:
-        joined = found.add_(rows)
-        return joined if self.before else _normed(joined, norm)
+        if not self.before and rows_served(rows):
+            from headway.nn.fused import joined
+
+            return joined(rows, found, norm.weight, norm.bias, norm.eps, 0.0)[0]
+        both = found.add_(rows)
+        return both if self.before else _normed(both, norm)
 
     def _activated(self, hidden: Float[Tensor, "rows hidden"]) -> Tensor:
         if self.kind == "relu":

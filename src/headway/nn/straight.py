@@ -1,7 +1,8 @@
-"""Layers over whole sentences in straight lines, without their modules: what the stacks compute, sooner on a CPU.
+"""Layers over whole sentences in straight lines, without their modules: what the stacks compute, sooner.
 
-Of a small model the products take less time than the calls around them. The stacks are the slow twins, and do what this
-cannot: learning, attention weights, packed sentences, and positions that enter the attention scores.
+Of a small model the products take less time than what stands around them: calls on a CPU, kernels on a GPU. The stacks
+are the slow twins, and do what this cannot: learning, attention weights, packed sentences, and positions that enter the
+attention scores.
 """
 
 from collections.abc import Iterable, Sequence
@@ -120,6 +121,7 @@ class Straight(StraightLines):
     ) -> Float[Tensor, "batch time dim"]:
         """The states of the last layer; `added` hides keys of the states, of the positions and of the source."""
         batch, time, dim = x.shape
+        own, placed, across = (None if each is None else each.to(x.dtype) for each in added)
         rows, split = x.reshape(-1, dim), (batch, time, -1, self.heads, dim // self.heads)
 
         def heads(projected: Tensor) -> tuple[Tensor, ...]:
@@ -129,18 +131,18 @@ class Straight(StraightLines):
             norms = iter(layer.norms)
             norm = next(norms)
             query, key, value = heads(layer.own(self._enter(rows, norm)))
-            mixed = _attended(query, key, value, added[0])
+            mixed = _attended(query, key, value, own)
             rows = self._leave(rows, layer.own_output(mixed), norm)
             if layer.order is not None:
                 norm = next(norms)
                 query, key = layer.order.places[:, None, :, :time].expand(-1, batch, -1, -1, -1)
                 (value,) = heads(layer.order.value(self._enter(rows, norm)))
-                mixed = _attended(query, key, value, added[1])
+                mixed = _attended(query, key, value, placed)
                 rows = self._leave(rows, layer.order.output(mixed), norm)
             if layer.asking is not None and layer.cross_output is not None and source is not None:
                 norm = next(norms)
                 (query,) = heads(layer.asking(self._enter(rows, norm)))
-                mixed = _attended(query, source.key.transpose(1, 2), source.value.transpose(1, 2), added[2])
+                mixed = _attended(query, source.key.transpose(1, 2), source.value.transpose(1, 2), across)
                 rows = self._leave(rows, layer.cross_output(mixed), norm)
             norm = next(norms)
             rows = self._leave(rows, layer.outer(self._activated(layer.inner(self._enter(rows, norm)))), norm)

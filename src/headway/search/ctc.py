@@ -1,16 +1,18 @@
 """How a model of slots writes: the likeliest label of every slot, or a search for the likeliest output."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from headway.errors import ConfigError
-from headway.models.ctc import Ctc
+from headway.models.ctc import Ctc, widened
 from headway.models.model import Encoded
 from headway.search.config import DecodingConfig
+from headway.search.graphs import replayed
 from headway.search.hypothesis import Hypothesis, Scoring
 from headway.search.labelling import token_log_probabilities
 from headway.search.prefixes import prefix_beam_search
@@ -37,13 +39,23 @@ def write_slots(
         raise ConfigError("decoding: a ctc model has no end symbol to put off; leave out shortest_ratio and _extra")
     found: list[list[Hypothesis]] = []
     barred = torch.tensor(sorted({symbols.start, symbols.end, *symbols.forbidden}), device=source.tokens.device)
-    for given in divided(model, model.slots(source)):
+    (states,) = replayed(_read, model, source.tokens, source.lengths, full=source.full)
+    count, made = len(requests), widened(source, model.config.upsample)
+    slots = Encoded(replace(made, tokens=made.tokens[:count], lengths=made.lengths[:count]), states[:count])
+    for given in divided(model, slots):
         given.index_fill_(2, barred, -torch.inf)
         limits = [each.limit(config) for each in requests[len(found) :][: len(given)]]
         outputs, finished = _greedy(given, limits) if config.beam == 1 else _searched(given, limits, config.beam)
         parts = token_log_probabilities(given, outputs, model.blank)
         found += [_best(*each, config) for each in zip(outputs, parts, finished, strict=True)]
     return found
+
+
+def _read(
+    model: Ctc, tokens: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"], *, full: bool
+) -> tuple[Float[Tensor, "batch slots dim"]]:
+    """The states of all slots."""
+    return (model.slots(Sequences(tokens, lengths, tokens.shape[1], full)).states,)
 
 
 def divided(model: Ctc, slots: Encoded) -> Iterator[Float[Tensor, "batch time labels"]]:

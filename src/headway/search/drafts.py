@@ -1,6 +1,7 @@
 """Outputs that are written as a whole: the likeliest token of every place, and the best of several outputs."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,13 +21,14 @@ def guessed(
     model: Model,
     states: Float[Tensor, "batch time dim"],
     wanted: Bool[Tensor, "batch time"] | None,
-    never: Int[Tensor, " tokens"],
+    symbols: Symbols,
 ) -> tuple[Int[Tensor, "batch time"], Float[Tensor, "batch time"]]:
-    """The likeliest token of every place, but those that may never stand in an output, and its log-probability.
+    """The likeliest token of every place that may stand in an output, and its log-probability.
 
     Places that are not wanted may hold anything: on a CPU they
     are passed over, on a GPU they cost less than asking it where they are.
     """
+    never = _unwritten(symbols, states.device)
     size = max(1, LOGITS.get(states.device.type, LOGITS["cpu"]) // len(model.output.weight))
     tokens, levels = [], []
     rows, cells = states.flatten(0, 1), None
@@ -43,7 +45,8 @@ def guessed(
     return chosen.view(shape), chances.view(shape)
 
 
-def unwritten(symbols: Symbols, device: torch.device) -> Int[Tensor, " tokens"]:
+@cache  # graphs read it where it is
+def _unwritten(symbols: Symbols, device: torch.device) -> Int[Tensor, " tokens"]:
     """The tokens that an output of known length never holds; the end symbol is one of them."""
     return torch.tensor((*symbols.forbidden, symbols.end), device=device)
 

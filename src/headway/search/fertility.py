@@ -10,7 +10,7 @@ from headway.errors import ConfigError
 from headway.models.fertility import FertilityTransformer
 from headway.models.model import Encoded
 from headway.search.config import DecodingConfig
-from headway.search.drafts import guessed, ranked, repeated, unwritten
+from headway.search.drafts import guessed, ranked, repeated
 from headway.search.graphs import placed, replayed
 from headway.search.hypothesis import Hypothesis
 from headway.search.request import Request, Symbols
@@ -54,8 +54,8 @@ def write_by_fertilities(
         read.source.tokens,
         read.source.lengths,
         read.states,
-        unwritten(symbols, device),
         full=(copies.full, source.full),
+        symbols=symbols,
     )
     written = zip(*(each.tolist() for each in outputs), strict=True)
     found = []
@@ -83,14 +83,14 @@ def _written(
     source: Int[Tensor, "batch source"],
     source_lengths: Int[Tensor, " batch"],
     states: Float[Tensor, "batch source dim"],
-    never: Int[Tensor, " tokens"],
     *,
     full: tuple[bool, bool],
+    symbols: Symbols,
 ) -> tuple[Int[Tensor, "batch time"], Float[Tensor, "batch time"]]:
     """The likeliest tokens, given the copies of the source, and their log-probabilities."""
     copies = Sequences(copied, lengths, copied.shape[1], full[0])
     encoded = Encoded(Sequences(source, source_lengths, source.shape[1], full[1]), states)
-    return guessed(model, model.decode(copies, encoded).states, None if copies.full else copies.present, never)
+    return guessed(model, model.decode(copies, encoded).states, None if copies.full else copies.present, symbols)
 
 
 def fertilities(

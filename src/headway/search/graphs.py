@@ -35,8 +35,12 @@ def rounded(length: int, most: int) -> int:
 def placed(sentences: Sequence[Sequence[int]], padding: int, device: torch.device, most: int) -> Sequences:
     """The sentences on a device, padded, in room where graphs serve; `most` is the most tokens of any."""
     padded = Sequences.pad(sentences, padding)
-    fits = device.type == "cuda" and 0 < padded.tokens.numel() <= SMALL
-    return (in_room(padded, padding, most) if fits else padded).to(device)
+    if device.type != "cuda" or not 0 < padded.tokens.numel() <= SMALL:
+        return padded.to(device)
+    roomy = in_room(padded, padding, most)
+    rows, cells = roomy.tokens.shape
+    both = torch.cat((roomy.tokens.flatten(), roomy.lengths)).to(device, non_blocking=True)  # one way for all
+    return Sequences(both[:-rows].view(rows, cells), both[-rows:], cells, False)
 
 
 def in_room(sentences: Sequences, padding: int, most: int) -> Sequences:
@@ -52,9 +56,9 @@ def in_room(sentences: Sequences, padding: int, most: int) -> Sequences:
 
 def as_graph(work: Callable[[], None], changed: Sequence[Tensor] = ()) -> Callable[[], None]:
     """The work as one graph, which stays undone; `changed` is what it builds on itself."""
+    kept = [each.clone() for each in changed]
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
-    kept = [each.clone() for each in changed]
     with torch.cuda.stream(aside):  # libraries set themselves up at first use, which cannot be captured
         work()
     torch.cuda.current_stream().wait_stream(aside)

@@ -10,7 +10,7 @@ from torch import Tensor
 from headway.models.maskpredict import MaskPredict
 from headway.models.model import Encoded
 from headway.search.config import DecodingConfig
-from headway.search.drafts import guessed, ranked, repeated, unwritten
+from headway.search.drafts import guessed, ranked, repeated
 from headway.search.graphs import placed, replayed
 from headway.search.hypothesis import Hypothesis
 from headway.search.request import Request, Symbols
@@ -39,9 +39,9 @@ def write_by_masks(
         read.source.tokens,
         read.source.lengths,
         read.states,
-        unwritten(symbols, device),
         full=(blanks.full, source.full),
         rounds=config.iterations,
+        symbols=symbols,
     )
     written = zip(*(each.tolist() for each in outputs), strict=True)
     found = []
@@ -83,10 +83,10 @@ def _refined(
     source: Int[Tensor, "rows source"],
     source_lengths: Int[Tensor, " rows"],
     states: Float[Tensor, "rows source dim"],
-    never: Int[Tensor, " tokens"],
     *,
     full: tuple[bool, bool],
     rounds: int,
+    symbols: Symbols,
 ) -> tuple[Int[Tensor, "rows time"], Float[Tensor, "rows time"]]:
     """Tokens and log-probabilities of outputs of these lengths, after so many rounds.
 
@@ -96,7 +96,7 @@ def _refined(
     encoded = Encoded(Sequences(source, source_lengths, source.shape[1], full[1]), states)
     memory = model.remember(encoded)
     first = model.decode(blank, blank.present, encoded, memory).states
-    tokens, levels = guessed(model, first, None if blank.full else blank.present, never)
+    tokens, levels = guessed(model, first, None if blank.full else blank.present, symbols)
     for time in range(1, rounds):
         most, counts = blank.longest * (rounds - time) // rounds, lengths * (rounds - time) // rounds
         if not most:
@@ -107,6 +107,6 @@ def _refined(
         target = Sequences(tokens, lengths, blank.longest, blank.full)
         found = model.decode(target, hidden, encoded, memory).states
         others = found.gather(1, unsure[..., None].expand(-1, -1, found.shape[2]))
-        for old, new in zip((tokens, levels), guessed(model, others, again, never), strict=True):
+        for old, new in zip((tokens, levels), guessed(model, others, again, symbols), strict=True):
             old.scatter_(1, unsure, new.where(again, old.gather(1, unsure)))
     return tokens, levels

@@ -16,7 +16,7 @@ class Symbols:
     forbidden: tuple[int, ...] = ()
     """Tokens that no output may hold."""
     source_end: int | None = None
-    surfaces: tuple[bytes, ...] = field(default=(), repr=False)
+    surfaces: tuple[bytes, ...] = field(default=(), repr=False, hash=False)
     """The text each token adds to an output, by id; needed where phrases are banned."""
 
 

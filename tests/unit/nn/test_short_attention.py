@@ -243,6 +243,25 @@ def test_the_door_takes_the_kernel_for_packed_sentences_and_not_where_weights_ar
     assert calls == [0.0, 0.5]
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_door_takes_the_kernel_for_a_window_of_long_sentences_without_padding(causal, monkeypatch):
+    monkeypatch.setattr(short, "ON_CPU", True)
+    calls, kernel = [], short.attend_short
+    monkeypatch.setattr(short, "attend_short", lambda *args: calls.append(args[0].shape) or kernel(*args))
+    leaves = [leaf(2, 130, 2, 16, seed=seed) for seed in range(3)]
+    monkeypatch.setattr(short, "LONGEST", 16)
+    visible = Visible(causal=causal, window=7)
+    got = outcome(lambda *x: attend(*x, visible).output, leaves, torch.float32)
+    assert calls == [(260, 2, 16)]
+    wanted = outcome(lambda *x: attend(*x, visible, need_weights=True).output, leaves, torch.float64)
+    for mine, exact in zip(got, wanted, strict=True):
+        torch.testing.assert_close(mine.double(), exact, rtol=3e-6, atol=3e-6)
+    padded = Visible(torch.arange(130).expand(2, -1) < torch.tensor([[130], [4]]), causal=causal, window=7)
+    for other in (Visible(causal=causal), Visible(causal=causal, window=9), padded):
+        attend(*leaves, other)
+    assert len(calls) == 1
+
+
 def test_the_kernel_serves_what_it_can_and_leaves_long_sentences_without_dropout_to_others(monkeypatch):
     visible = Visible.between(packed_of([5, 2]), packed_of([5, 2]))
     query, *_ = sides([5, 2], [5, 2])

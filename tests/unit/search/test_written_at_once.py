@@ -16,14 +16,13 @@ from headway.errors import ConfigError
 from headway.models.fertility import FertilityConfig, FertilityTransformer
 from headway.models.maskpredict import MaskPredict, MaskPredictConfig
 from headway.search import DecodingConfig, Request, Symbols, graphs
-from headway.search.drafts import guessed, highest, ranked, unwritten
+from headway.search.drafts import guessed, highest, ranked
 from headway.search.fertility import fertilities
 from headway.search.masked import likeliest_lengths
 from headway.sequences import Sequences
 
 PADDING, START, END, VOCABULARY = 0, 1, 2, 30
 SYMBOLS = Symbols(START, END, (PADDING, START))
-NEVER = unwritten(SYMBOLS, torch.device("cpu"))
 SIZES = {"dim": 16, "heads": 2, "hidden": 32, "encoder_layers": 2, "decoder_layers": 2, "longest": 24}
 
 
@@ -208,10 +207,10 @@ def test_mask_predict_hides_the_least_sure_tokens_as_the_paper_says(rounds):
 def test_tokens_are_guessed_in_pieces_as_in_one(monkeypatch):
     model = lively("fertility")
     states, wanted = torch.randn(3, 5, 16), torch.rand(3, 5) < 0.6
-    whole = guessed(model, states, None, NEVER)
+    whole = guessed(model, states, None, SYMBOLS)
     monkeypatch.setattr("headway.search.drafts.LOGITS", {"cpu": 4 * VOCABULARY})
     for one, other, some in zip(
-        whole, guessed(model, states, None, NEVER), guessed(model, states, wanted, NEVER), strict=True
+        whole, guessed(model, states, None, SYMBOLS), guessed(model, states, wanted, SYMBOLS), strict=True
     ):
         assert torch.allclose(one, other)
         assert torch.allclose(one[wanted], some[wanted])

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from inspect import signature
 from typing import Any, NamedTuple
@@ -14,10 +15,11 @@ from torch import Tensor
 from headway.nn.attention.dropping import attention_with_dropout
 from headway.nn.attention.restricted import attend_restricted
 from headway.nn.attention.restricted import serves as restricted_serves
-from headway.nn.attention.visibility import Visible
+from headway.nn.attention.visibility import Segments, Visible
 from headway.nn.compiling import compiles
 from headway.nn.dropout import dropout
 from headway.nn.positions import Bias
+from headway.sequences import Sequences
 
 
 class Attended(NamedTuple):
@@ -76,15 +78,38 @@ def _special(
     drop: float,
 ) -> Float[Tensor, "*batch query heads width"] | None:
     """The kernels for one kind of visibility each, or None where none of them serves."""
-    packed = _packed(query, key, value, visible, drop) if visible.segments is not None and bias is None else None
-    if packed is not None:
-        return packed
+    if bias is None and visible.segments is not None:
+        packed = _packed(query, key, value, visible, drop)
+        if packed is not None:
+            return packed
+    if bias is None and _side_by_side(query, key, visible):
+        rows, (asked, known, held) = _rows(query), (x.flatten(0, 1) for x in (query, key, value))
+        packed = _packed(asked, known, held, replace(visible, segments=Segments(rows, rows)), drop)
+        if packed is not None:
+            return packed.unflatten(0, query.shape[:2])
     if restricted_serves(query, key, visible):
         return attend_restricted(query, key, value, visible, bias, drop=drop)
     if bias is None and drop == 0.0 and _few_serves(query, visible):
         output: Tensor = _few_kernel().attend_few(query, key, value, visible.added)
         return output
     return None
+
+
+def _side_by_side(
+    query: Float[Tensor, "*batch query heads width"], key: Float[Tensor, "*batch key heads width"], visible: Visible
+) -> bool:
+    """Whether these are sentences without padding, of which every position sees a window: as good as packed."""
+    if visible.window is None or visible.keys is not None or visible.segments is not None:
+        return False
+    plain = visible.added is None and visible.distance is None
+    return plain and query.dim() == 4 and query.shape == key.shape
+
+
+def _rows(query: Float[Tensor, "batch query heads width"]) -> Sequences:
+    """The rows of a batch as packed sentences, of whatever tokens."""
+    batch, length = query.shape[:2]
+    lengths = torch.full((batch,), length, device=query.device)
+    return Sequences(lengths.new_zeros(batch * length), lengths, length, True)
 
 
 def _packed(

@@ -1,4 +1,4 @@
-"""Attention inside many short packed sentences, for training on a GPU.
+"""Attention inside many short packed sentences, or to a window of long ones, for training on a GPU.
 
 General kernels cut queries and keys into tiles of 64 or 128; a sentence has about 25 tokens. Here one program serves a
 head of a sentence with tiles as small as sentences are: what is read and written once is all there is to wait for.
@@ -22,7 +22,7 @@ from headway.nn.chance import new_seed, threshold
 from headway.nn.compiling import compiles
 
 LONGEST = 256
-"""Tokens of a sentence beyond which flash attention is as fast or faster."""
+"""Tokens that a query sees beyond which flash attention is as fast or faster."""
 REACH = 64
 """Tokens of a sentence one program sees to; longer sentences are shared by several."""
 FAR = 1 << 30
@@ -62,7 +62,9 @@ def serves(query: Float[Tensor, "query heads width"], visible: Visible, drop: fl
     if visible.segments is None or not (ON_CPU or (query.is_cuda and compiles())):
         return False
     known = query.shape[-1] in FORWARDS and query.dtype in TYPES
-    return known and (drop > 0.0 or max(visible.segments.queries.longest, visible.segments.keys.longest) <= LONGEST)
+    longest = max(visible.segments.queries.longest, visible.segments.keys.longest)
+    seen = longest if visible.window is None else min(longest, 2 * visible.window)
+    return known and (drop > 0.0 or seen <= LONGEST)
 
 
 def attend_short(
