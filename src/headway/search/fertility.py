@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from headway.errors import ConfigError
-from headway.models.fertility import FertilityTransformer
-from headway.models.model import Encoded
+from headway.models.fertility import FertilityTransformer, copied
 from headway.search.config import DecodingConfig
 from headway.search.drafts import guessed, ranked, repeated
-from headway.search.graphs import placed, replayed
+from headway.search.graphs import replayed, replays, rounded
 from headway.search.hypothesis import Hypothesis
 from headway.search.request import Request, Symbols
 from headway.search.sampling import uniform
@@ -25,15 +25,24 @@ def write_by_fertilities(
     config: DecodingConfig,
     symbols: Symbols,
 ) -> list[list[Hypothesis]]:
-    """The outputs for every source, best first (Gu et al. 2018, section 4).
-
-    The host asks twice what was computed: the fertilities, which it decides, and the outputs.
-    """
+    """The outputs for every source, best first (Gu et al. 2018, section 4)."""
     if config.shortest_ratio or config.shortest_extra:
         raise ConfigError("shortest: the fertilities of a fertility model alone say how long its outputs are")
-    device, most = source.tokens.device, model.config.longest
-    states, known = replayed(_read, model, source.tokens, source.lengths, full=source.full)
-    levels = known.cpu().numpy()
+    if config.fertilities != "noisy" and replays(source.tokens):
+        return write_unasked(model, source, requests, config, symbols)
+    return write_as_decided(model, source, requests, config, symbols)
+
+
+def write_as_decided(
+    model: FertilityTransformer,
+    source: Sequences,
+    requests: Sequence[Request],
+    config: DecodingConfig,
+    symbols: Symbols,
+) -> list[list[Hypothesis]]:
+    """The host decides on fertilities, so that it asks twice what was computed: these, and the outputs."""
+    encoded = model.encode(source)
+    levels = model.fertilities(encoded).cpu().numpy()
     chosen = [
         fertilities(levels[place, : len(request.source) + 1], config, request) for place, request in enumerate(requests)
     ]
@@ -43,20 +52,10 @@ def write_by_fertilities(
         for request, rows in zip(requests, chosen, strict=True)
         for row in rows
     ]
-    copies = placed(tokens, end, device, most)
+    copies = Sequences.pad(tokens, end).to(source.tokens.device)
     parents = [place for place, rows in enumerate(chosen) for _ in rows]
-    read = repeated(Encoded(source, states), parents, len(copies.tokens))
-    outputs = replayed(
-        _written,
-        model,
-        copies.tokens,
-        copies.lengths,
-        read.source.tokens,
-        read.source.lengths,
-        read.states,
-        full=(copies.full, source.full),
-        symbols=symbols,
-    )
+    states = model.decode(copies, repeated(encoded, parents, len(tokens))).states
+    outputs = guessed(model, states, None if copies.full else copies.present, symbols)
     written = zip(*(each.tolist() for each in outputs), strict=True)
     found = []
     for place, rows in enumerate(chosen):
@@ -68,29 +67,69 @@ def write_by_fertilities(
     return found
 
 
-def _read(
-    model: FertilityTransformer, tokens: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"], *, full: bool
-) -> tuple[Float[Tensor, "batch source dim"], Float[Tensor, "batch source fertilities"]]:
-    """The states of sources, and the log-probabilities of all fertilities."""
-    encoded = model.encode(Sequences(tokens, lengths, tokens.shape[1], full))
-    return encoded.states, model.fertilities(encoded)
-
-
-def _written(
+def write_unasked(
     model: FertilityTransformer,
-    copied: Int[Tensor, "batch time"],
-    lengths: Int[Tensor, " batch"],
-    source: Int[Tensor, "batch source"],
-    source_lengths: Int[Tensor, " batch"],
-    states: Float[Tensor, "batch source dim"],
-    *,
-    full: tuple[bool, bool],
+    source: Sequences,
+    requests: Sequence[Request],
+    config: DecodingConfig,
     symbols: Symbols,
-) -> tuple[Int[Tensor, "batch time"], Float[Tensor, "batch time"]]:
-    """The likeliest tokens, given the copies of the source, and their log-probabilities."""
-    copies = Sequences(copied, lengths, copied.shape[1], full[0])
-    encoded = Encoded(Sequences(source, source_lengths, source.shape[1], full[1]), states)
-    return guessed(model, model.decode(copies, encoded).states, None if copies.full else copies.present, symbols)
+) -> list[list[Hypothesis]]:
+    """The same from one graph, in room for the longest outputs: the host asks once. Nothing is drawn."""
+    limits = [max(1, request.limit(config)) for request in requests]
+    limits += [1] * (len(source.tokens) - len(requests))
+    (told,) = replayed(
+        _unasked,
+        model,
+        source.tokens,
+        source.lengths,
+        torch.tensor(limits),
+        room=rounded(max(limits), model.config.longest),
+        average=config.fertilities == "average",
+        symbols=symbols,
+    )
+    found, room = [], (told.shape[1] - 2) // 2
+    for length, chance, *rest in told[: len(requests)].tolist():
+        tokens, chances = rest[: int(length)], rest[room : room + int(length)]
+        found.append(ranked([([int(token) for token in tokens], chances, chance)], config))
+    return found
+
+
+def _unasked(
+    model: FertilityTransformer,
+    tokens: Int[Tensor, "batch source"],
+    lengths: Int[Tensor, " batch"],
+    limits: Int[Tensor, " batch"],
+    *,
+    room: int,
+    average: bool,
+    symbols: Symbols,
+) -> tuple[Float[Tensor, "batch told"]]:
+    """Length and log-probability of the fertilities for every source, then tokens, then their log-probabilities.
+
+    In double precision, which has room for every token.
+    """
+    encoded = model.encode(Sequences(tokens, lengths, tokens.shape[1], False))
+    levels = model.fertilities(encoded)
+    rows = decided(levels, limits, average=average)
+    totals = rows.sum(1)
+    copies = Sequences(copied(tokens, rows, room), totals, room, False)
+    written, chances = guessed(model, model.decode(copies, encoded).states, copies.present, symbols)
+    chance = levels.gather(2, rows[..., None])[..., 0].sum(1)
+    return (torch.cat((totals[:, None].double(), chance[:, None], written, chances), 1),)
+
+
+def decided(
+    levels: Float[Tensor, "batch source fertilities"], limits: Int[Tensor, " batch"], *, average: bool
+) -> Int[Tensor, "batch source"]:
+    """`fertilities` without its draws, for all sources at once and without asking the device."""
+    if average:
+        rows = ((levels.exp() * torch.arange(levels.shape[2], device=levels.device)).sum(2) + 0.5).long()
+    else:
+        rows = levels.argmax(2)
+    ends = rows.cumsum(1).minimum(limits[:, None])
+    rows = torch.cat((ends[:, :1], ends.diff(dim=1)), 1)
+    alone = torch.zeros_like(rows).scatter(1, levels[..., 1].argmax(1, keepdim=True), 1)
+    return rows.where(ends[:, -1:] > 0, alone)
 
 
 def fertilities(

@@ -80,7 +80,7 @@ class Replayed:
     """A function of tensors as a graph; its arguments and what it returns have places of their own."""
 
     def __init__(self, function: Callable[..., tuple[Tensor, ...]], arguments: Sequence[Tensor]) -> None:
-        self.arguments = [each.clone() for each in arguments]
+        self.arguments = list(arguments)
         self.returned = tuple(each.clone() for each in function(*self.arguments))
 
         def work() -> None:
@@ -100,21 +100,28 @@ class Replayed:
 _FUNCTIONS: "WeakKeyDictionary[Model, OrderedDict[Hashable, Replayed]]" = WeakKeyDictionary()
 
 
-def replayed(
-    function: Callable[..., tuple[Tensor, ...]], model: Model, *arguments: Tensor, **fixed: Hashable
-) -> tuple[Tensor, ...]:
-    """`function(model, *arguments, **fixed)`, by a graph captured now or earlier where that is sooner done.
+def replays(tokens: Tensor) -> bool:
+    """Whether so many tokens are where there are graphs, and few enough for these to be sooner done."""
+    return tokens.device.type == "cuda" and tokens.numel() <= SMALL
 
-    The function asks the host nothing. Whoever calls holds `ONE_AT_A_TIME` until what is returned was read.
+
+def replayed(
+    function: Callable[..., tuple[Tensor, ...]], model: Model, tokens: Tensor, *others: Tensor, **fixed: Hashable
+) -> tuple[Tensor, ...]:
+    """`function(model, tokens, *others, **fixed)`, by a graph captured now or earlier where that is sooner done.
+
+    The function asks the host nothing; `others` may be there. Whoever calls holds `ONE_AT_A_TIME` until what is
+    returned was read.
     """
     work = partial(function, model, **fixed)
-    if arguments[0].device.type != "cuda" or arguments[0].numel() > SMALL:
-        return work(*arguments)
+    if not replays(tokens):
+        return work(tokens, *(each.to(tokens.device) for each in others))
     known = _FUNCTIONS.setdefault(model, OrderedDict())
+    arguments = tokens, *others
     key = function, tuple(fixed.items()), tuple((each.shape, each.dtype) for each in arguments)
     if key not in known:
         if len(known) == KEPT:
             known.popitem(last=False)
-        known[key] = Replayed(work, arguments)
+        known[key] = Replayed(work, [each.to(tokens.device, copy=True) for each in arguments])
     known.move_to_end(key)
     return known[key](arguments)

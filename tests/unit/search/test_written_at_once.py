@@ -1,5 +1,6 @@
 """Fertilities and mask-predict: what is chosen, what is written, and that no sentence hangs on another."""
 
+import itertools
 import math
 import random
 
@@ -8,7 +9,6 @@ import pytest
 import torch
 
 import headway.engine.engine
-import headway.search.fertility
 import headway.search.masked
 from headway.engine import Engine
 from headway.engine.readiness import ready
@@ -17,7 +17,7 @@ from headway.models.fertility import FertilityConfig, FertilityTransformer
 from headway.models.maskpredict import MaskPredict, MaskPredictConfig
 from headway.search import DecodingConfig, Request, Symbols, graphs
 from headway.search.drafts import guessed, highest, ranked
-from headway.search.fertility import fertilities
+from headway.search.fertility import decided, fertilities, write_as_decided, write_unasked
 from headway.search.masked import likeliest_lengths
 from headway.sequences import Sequences
 
@@ -81,14 +81,42 @@ def test_room_for_other_sentences_changes_no_answer(kind, settings, monkeypatch)
         rooms.append(graphs.in_room(Sequences.pad(rows, padding), padding, most))
         return rooms[-1].to(device)
 
-    for module in (headway.engine.engine, headway.search.fertility, headway.search.masked):
+    for module in (headway.engine.engine, headway.search.masked):
         monkeypatch.setattr(module, "placed", roomy)
     found = engine.decode(requests(5), config)
     assert rooms[0].tokens.shape == (8, 16)
-    assert rooms[1].longest in (16, 24)
+    assert len(rooms) == (1 if kind == "fertility" else 2)
     for mine, right in zip(found, expected, strict=True):
         assert [each.tokens for each in mine] == [each.tokens for each in right]
         assert [each.score for each in mine] == pytest.approx([each.score for each in right], rel=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"limit_ratio": 0.5, "limit_extra": 1}])
+@pytest.mark.parametrize("choice", ["argmax", "average"])
+def test_fertilities_decided_where_the_model_is_write_what_those_of_the_host_write(choice, settings):
+    model, config = ready(lively("fertility")), DecodingConfig(fertilities=choice, longest=20, **settings)
+    asked = requests(13)
+    source = Sequences.pad([[*each.source, END] for each in asked], END)
+    roomy = graphs.in_room(source, END, 24)
+    with torch.inference_mode():
+        expected = write_as_decided(model, source, asked, config, SYMBOLS)
+        found = write_unasked(model, roomy, asked, config, SYMBOLS)
+    for mine, right in zip(found, expected, strict=True):
+        assert [each.tokens for each in mine] == [each.tokens for each in right]
+        assert mine[0].token_log_probabilities == pytest.approx(right[0].token_log_probabilities, rel=1e-4)
+
+
+def test_decisions_are_those_of_the_host_at_every_limit():
+    chance = np.random.default_rng(1)
+    levels = chance.normal(size=(40, 6, 4)).astype(np.float32) * 2
+    levels[7, :, 0] = 9.0  # nothing of this one is copied
+    levels = torch.from_numpy(levels).log_softmax(-1)
+    for choice, limit in itertools.product(("argmax", "average"), (1, 3, 50)):
+        config = DecodingConfig(fertilities=choice, limit_ratio=0.0, limit_extra=limit)
+        found = decided(levels, torch.full((40,), limit), average=choice == "average")
+        wanted = [fertilities(each.numpy(), config, Request((4,)))[0].tolist() for each in levels]
+        assert found.tolist() == wanted
+    assert found[7].sum() == 1
 
 
 def test_rooms_are_few_and_never_longer_than_a_model_can_read():
