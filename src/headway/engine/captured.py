@@ -29,8 +29,8 @@ from headway.sequences import Sequences
 STAGES = tuple(1 << power for power in range(4, 17))
 """Room for tokens that a step looks at; one graph each, captured when outputs first grow so long."""
 
-KEPT = 8
-"""Searches kept for each model; the one used longest ago goes first."""
+KEPT, CELLS_KEPT = 64, 1 << 22
+"""Searches kept for each model, and tokens they have room for together; the one used longest ago goes first."""
 
 LOOK = 8
 """Steps between two looks at whether all sentences are done."""
@@ -48,6 +48,11 @@ class Room:
     beam: int
     nbest: int
     scoring: Scoring
+
+    @property
+    def cells(self) -> int:
+        """The tokens that there is room for."""
+        return self.sentences * (self.source + self.beam * self.target)
 
     @classmethod
     def fitting(cls, requests: Sequence[Request], config: DecodingConfig, longest: int) -> "Room":
@@ -256,8 +261,13 @@ def captured(
         searches = _SEARCHES.setdefault(model, OrderedDict())
         key = Room.fitting(requests, config, model.config.longest), symbols
         if key not in searches:
-            if len(searches) == KEPT:
+            while searches and (len(searches) >= KEPT or cells(searches) + key[0].cells > CELLS_KEPT):
                 searches.popitem(last=False)
             searches[key] = Captured(model, symbols, key[0])
         searches.move_to_end(key)
         return searches[key].run(requests, config)
+
+
+def cells(searches: "OrderedDict[tuple[Room, Symbols], Captured]") -> int:
+    """The tokens that all searches have room for."""
+    return sum(room.cells for room, _ in searches)

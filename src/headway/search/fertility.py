@@ -74,24 +74,32 @@ def write_unasked(
     config: DecodingConfig,
     symbols: Symbols,
 ) -> list[list[Hypothesis]]:
-    """The same from one graph, in room for the longest outputs: the host asks once. Nothing is drawn."""
+    """The same from one graph, so that the host asks once; nothing is drawn.
+
+    Outputs that are not much longer than their sources have room at first, and if need be the longest are given it.
+    """
     limits = [max(1, request.limit(config)) for request in requests]
     limits += [1] * (len(source.tokens) - len(requests))
-    (told,) = replayed(
-        _unasked,
-        model,
-        source.tokens,
-        source.lengths,
-        torch.tensor(limits),
-        room=rounded(max(limits), model.config.longest),
-        average=config.fertilities == "average",
-        symbols=symbols,
-    )
-    found, room = [], (told.shape[1] - 2) // 2
-    for length, chance, *rest in told[: len(requests)].tolist():
-        tokens, chances = rest[: int(length)], rest[room : room + int(length)]
-        found.append(ranked([([int(token) for token in tokens], chances, chance)], config))
-    return found
+    most = rounded(max(limits), model.config.longest)
+    for room in (min(most, source.longest * 5 // 4 + 4), most):
+        (found,) = replayed(
+            _unasked,
+            model,
+            source.tokens,
+            source.lengths,
+            torch.tensor(limits),
+            room=room,
+            average=config.fertilities == "average",
+            symbols=symbols,
+        )
+        told = found[: len(requests)].tolist()
+        if all(length <= room for length, *_ in told):
+            break
+    drafts = ((int(length), chance, rest) for length, chance, *rest in told)
+    return [
+        ranked([([int(token) for token in rest[:length]], rest[room : room + length], chance)], config)
+        for length, chance, rest in drafts
+    ]
 
 
 def _unasked(

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import headway.engine.captured
 from headway.engine import Engine
 from headway.engine.captured import Captured, Room, captured
 from headway.engine.engine import batches
@@ -185,3 +186,17 @@ def test_the_weights_alone_say_how_exactly_is_computed(monkeypatch):
     with torch.autocast("cpu"):
         Engine(build(), SYMBOLS).search(requests(2), DecodingConfig())
     assert seen == [False]
+
+
+def test_searches_are_kept_as_long_as_their_room_is_not_too_much_together(monkeypatch):
+    model, config = build(), DecodingConfig(beam=2, limit_ratio=0.0, limit_extra=4)
+    asked = [[Request((3, 4) * count)] for count in (2, 20, 40)]
+    sizes = [Room.fitting(each, config, 512).cells for each in asked]
+    monkeypatch.setattr(headway.engine.captured, "CELLS_KEPT", sum(sizes[1:]))
+    for each in (*asked, asked[1]):
+        captured(model, SYMBOLS, each, config)
+    kept = headway.engine.captured._SEARCHES[model]
+    assert [room.cells for room, _ in kept] == [sizes[2], sizes[1]]
+    monkeypatch.setattr(headway.engine.captured, "KEPT", 1)
+    captured(model, SYMBOLS, asked[0], config)
+    assert [room.cells for room, _ in kept] == [sizes[0]]

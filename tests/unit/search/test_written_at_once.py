@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import headway.engine.engine
+import headway.search.fertility
 import headway.search.masked
 from headway.engine import Engine
 from headway.engine.readiness import ready
@@ -104,6 +105,25 @@ def test_fertilities_decided_where_the_model_is_write_what_those_of_the_host_wri
     for mine, right in zip(found, expected, strict=True):
         assert [each.tokens for each in mine] == [each.tokens for each in right]
         assert mine[0].token_log_probabilities == pytest.approx(right[0].token_log_probabilities, rel=1e-4)
+
+
+def test_an_output_far_longer_than_its_source_is_given_the_room_it_needs(monkeypatch):
+    model, asked = ready(lively("fertility")), [Request((4, 5, 6))]
+    with torch.no_grad():
+        model.fertility.bias[4] += 1000.0  # every token becomes four
+    source, config = Sequences.pad([[4, 5, 6, END]], END), DecodingConfig(longest=20)
+    rooms, plain = [], headway.search.fertility.replayed
+    monkeypatch.setattr(
+        headway.search.fertility,
+        "replayed",
+        lambda *given, **fixed: rooms.append(fixed["room"]) or plain(*given, **fixed),
+    )
+    with torch.inference_mode():
+        ((found,),) = write_unasked(model, source, asked, config, SYMBOLS)
+        ((expected,),) = write_as_decided(model, source, asked, config, SYMBOLS)
+    assert len(found.tokens) == 16 > rooms[0]
+    assert found.tokens == expected.tokens
+    assert rooms == [9, 24]
 
 
 def test_decisions_are_those_of_the_host_at_every_limit():
