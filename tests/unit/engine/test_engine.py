@@ -188,6 +188,7 @@ def test_the_weights_alone_say_how_exactly_is_computed(monkeypatch):
     assert seen == [False]
 
 
+@torch.inference_mode()
 def test_searches_are_kept_as_long_as_their_room_is_not_too_much_together(monkeypatch):
     model, config = build(), DecodingConfig(beam=2, limit_ratio=0.0, limit_extra=4)
     asked = [[Request((3, 4) * count)] for count in (2, 20, 40)]
