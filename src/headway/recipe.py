@@ -17,6 +17,7 @@ from headway.models.model import ModelConfig
 from headway.models.transformer import TransformerConfig
 from headway.nn.compiling import compiles
 from headway.search import DecodingConfig
+from headway.search.parallel import WRITERS, check
 from headway.start import StartConfig
 from headway.training.config import TrainingConfig
 
@@ -83,6 +84,8 @@ def choose(recipe: Recipe, pairs: int, device: torch.device) -> Recipe:
     problem = _mismatch(model, recipe.data, recipe.training)  # which may come from the model that a run begins from
     if problem is not None:
         raise ConfigError(problem)
+    if model.architecture in WRITERS:
+        check(model.architecture, recipe.decoding)
     if model.tie == "three-way" and not recipe.tokenizer.joint:
         model = model.model_copy(update={"tie": "two-way"})
     tokenizer = recipe.tokenizer

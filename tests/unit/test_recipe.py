@@ -1,10 +1,12 @@
 import tomllib
 from pathlib import Path
 
+import pytest
 import torch
 
 from headway.config import validated, write_toml
 from headway.data.config import DataConfig
+from headway.errors import ConfigError
 from headway.models.transformer import TransformerConfig
 from headway.recipe import Recipe, choose, differences, preset_for
 
@@ -41,6 +43,13 @@ def test_a_bounded_run_has_no_other_end():
     assert chosen(training={"time": "30m"}).training.epochs is None
     assert chosen(training={"steps": 10}).training.epochs is None
     assert chosen(training={"steps": 10, "epochs": 3}).training.epochs == 3
+
+
+def test_decoding_that_the_model_cannot_do_is_told_before_it_is_trained():
+    with pytest.raises(ConfigError, match=r"decoding\.no_repeat: a fertility model writes all tokens at once"):
+        chosen(model={"architecture": "fertility"}, decoding={"no_repeat": 3})
+    assert chosen(model={"architecture": "mask-predict"}, decoding={"shortest_extra": 3}).decoding.shortest_extra == 3
+    assert chosen(decoding={"no_repeat": 3}).decoding.no_repeat == 3
 
 
 def test_separate_vocabularies_are_not_tied_three_ways():

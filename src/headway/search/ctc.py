@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headway.errors import ConfigError
 from headway.models.ctc import Ctc, widened
 from headway.models.model import Encoded
 from headway.search.config import DecodingConfig
@@ -35,8 +34,6 @@ def write_slots(
     With a beam of 1 the label of every slot is its likeliest; wider ones are searched for by prefixes. The
     log-probability of an output is the sum over all its paths, whatever the search saw of them.
     """
-    if config.shortest_ratio or config.shortest_extra:
-        raise ConfigError("decoding: a ctc model has no end symbol to put off; leave out shortest_ratio and _extra")
     found: list[list[Hypothesis]] = []
     barred = torch.tensor(sorted({symbols.start, symbols.end, *symbols.forbidden}), device=source.tokens.device)
     (states,) = replayed(_read, model, source.tokens, source.lengths, full=source.full)

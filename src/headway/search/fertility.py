@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headway.errors import ConfigError
 from headway.models.fertility import FertilityTransformer, copied
 from headway.search.config import DecodingConfig
 from headway.search.drafts import guessed, ranked, repeated
@@ -26,8 +25,6 @@ def write_by_fertilities(
     symbols: Symbols,
 ) -> list[list[Hypothesis]]:
     """The outputs for every source, best first (Gu et al. 2018, section 4)."""
-    if config.shortest_ratio or config.shortest_extra:
-        raise ConfigError("shortest: the fertilities of a fertility model alone say how long its outputs are")
     if config.fertilities != "noisy" and replays(source.tokens):
         return write_unasked(model, source, requests, config, symbols)
     return write_as_decided(model, source, requests, config, symbols)

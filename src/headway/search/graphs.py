@@ -13,7 +13,7 @@ from torch import Tensor
 from headway.models.model import Model
 from headway.sequences import Sequences
 
-KEPT = 32
+KEPT = 64
 """Functions kept for each model; the one used longest ago goes first."""
 
 SMALL = 4096

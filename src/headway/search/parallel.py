@@ -27,6 +27,23 @@ WRITERS: dict[str, Writer] = {
 """By architecture."""
 
 
+UNKNOWN = ("sample", "groups", "coverage_penalty", "no_repeat", "repetition")
+"""Settings that need one token after the other."""
+
+LENGTHS = ("shortest_ratio", "shortest_extra")
+"""Settings that need a length to choose: of these models only mask-predict chooses one."""
+
+
+def check(architecture: str, config: DecodingConfig) -> None:
+    """Refuse settings that a model that writes all tokens at once cannot follow."""
+    unknown = UNKNOWN if architecture == "mask-predict" else (*UNKNOWN, *LENGTHS)
+    usual = DecodingConfig()
+    set_ = [name for name in unknown if getattr(config, name) != getattr(usual, name)]
+    if set_:
+        told = f"decoding.{set_[0]}: a {architecture} model writes all tokens at once"
+        raise ConfigError(f"{told}; leave out {', '.join(set_)}")
+
+
 def write(
     model: NonAutoregressive,
     source: Sequences,
@@ -35,7 +52,5 @@ def write(
     symbols: Symbols,
 ) -> list[list[Hypothesis]]:
     """The outputs for every source, best first."""
-    if config.sample or config.coverage_penalty or config.no_repeat or config.repetition > 1.0 or config.groups > 1:
-        told = f"a {model.config.architecture} model writes all tokens at once"
-        raise ConfigError(f"{told}: sample, groups, coverage_penalty, no_repeat and repetition do not apply")
+    check(model.config.architecture, config)
     return WRITERS[model.config.architecture](model, source, requests, config, symbols)

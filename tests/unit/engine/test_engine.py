@@ -60,7 +60,7 @@ def test_a_search_in_fixed_room_finds_what_the_growing_one_finds(positions, sett
 
 
 def test_room_made_once_serves_requests_that_fit_it():
-    model, config = build(), DecodingConfig(beam=2)
+    model, config = build(), DecodingConfig(beam=2, longest=12)
     with torch.inference_mode():
         found = [captured(model, SYMBOLS, requests(count), config) for count in (9, 3, 9)]
     same(found[0], found[2])
@@ -77,7 +77,7 @@ def test_numbers_that_are_none_are_told_by_both_searches():
 
 
 def test_an_empty_source_gets_no_output_and_order_is_kept():
-    model, config = build(), DecodingConfig(beam=2)
+    model, config = build(), DecodingConfig(beam=2, longest=12)
     mixed = [Request(()), *requests(), Request(())]
     found = Engine(model, SYMBOLS).search(mixed, config)
     assert found[0] == found[-1] == []
@@ -106,8 +106,8 @@ def test_a_check_is_made_before_every_batch_and_may_stop():
 
 
 def test_samples_of_a_real_model_never_depend_on_the_batch():
-    config = DecodingConfig(sample=True, nbest=6, temperature=1.5, limit_extra=10)
-    asked = [replace(each, seed=number) for number, each in enumerate(requests(40))]
+    config = DecodingConfig(sample=True, nbest=6, temperature=1.5, longest=12)
+    asked = [replace(each, seed=number) for number, each in enumerate(requests(20))]
     together = Engine(build(), SYMBOLS).search(asked, config)
     alone = [Engine(build(), SYMBOLS).search([each], config)[0] for each in asked]
     for one, two in zip(together, alone, strict=True):

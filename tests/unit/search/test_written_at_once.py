@@ -20,6 +20,7 @@ from headway.search import DecodingConfig, Request, Symbols, graphs
 from headway.search.drafts import guessed, highest, ranked
 from headway.search.fertility import decided, fertilities, write_as_decided, write_unasked
 from headway.search.masked import likeliest_lengths
+from headway.search.parallel import check
 from headway.sequences import Sequences
 
 PADDING, START, END, VOCABULARY = 0, 1, 2, 30
@@ -279,10 +280,15 @@ def test_what_needs_one_token_after_the_other_is_refused(kind):
         with pytest.raises(ConfigError, match="writes all tokens at once"):
             engine.search([request], DecodingConfig())
     for settings in ({"sample": True}, {"no_repeat": 2}, {"repetition": 1.5}, {"groups": 2}, {"coverage_penalty": 0.2}):
-        with pytest.raises(ConfigError, match="do not apply"):
+        with pytest.raises(ConfigError, match="writes all tokens at once; leave out"):
             engine.search([Request(source)], DecodingConfig(**settings))
 
 
-def test_fertilities_alone_say_how_long_an_output_is():
+def test_fertilities_and_slots_alone_say_how_long_an_output_is():
+    settings = DecodingConfig(shortest_extra=3, no_repeat=2)
+    for kind in ("fertility", "ctc"):
+        with pytest.raises(ConfigError, match=f"a {kind} model .* leave out no_repeat, shortest_extra"):
+            check(kind, settings)
+    check("mask-predict", DecodingConfig(shortest_extra=3))
     with pytest.raises(ConfigError, match="shortest"):
         Engine(lively("fertility"), SYMBOLS).search([Request((4, 5))], DecodingConfig(shortest_extra=3))
