@@ -47,6 +47,7 @@ WAYS = [
     ("mask-predict", {"beam": 1, "iterations": 1}),
     ("mask-predict", {"beam": 3, "nbest": 3, "iterations": 5}),
     ("ctc", {"beam": 1}),
+    ("ctc", {"beam": 3, "nbest": 2}),
 ]
 
 

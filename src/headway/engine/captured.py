@@ -4,7 +4,7 @@ Uncaptured, the same code runs on any device, step by step as it stands.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from weakref import WeakKeyDictionary, ref
@@ -22,15 +22,15 @@ from headway.search import DecodingConfig, Hypothesis, Request, Scoring, Symbols
 from headway.search.beam import Beam
 from headway.search.decode import hypotheses, wanted
 from headway.search.found import Found
-from headway.search.graphs import ONE_AT_A_TIME, as_graph, rounded
+from headway.search.graphs import ONE_AT_A_TIME, as_graph, rounded, weights_of
 from headway.search.records import Records, Taken
 from headway.sequences import Sequences
 
 STAGES = tuple(1 << power for power in range(4, 17))
 """Room for tokens that a step looks at; one graph each, captured when outputs first grow so long."""
 
-KEPT, CELLS_KEPT = 64, 1 << 22
-"""Searches kept for each model, and tokens they have room for together; the one used longest ago goes first."""
+KEPT, BYTES_KEPT = 64, 4 << 30
+"""Searches kept for each model, and the bytes of what they remember; the one used longest ago goes first."""
 
 LOOK = 8
 """Steps between two looks at whether all sentences are done."""
@@ -48,11 +48,6 @@ class Room:
     beam: int
     nbest: int
     scoring: Scoring
-
-    @property
-    def cells(self) -> int:
-        """The tokens that there is room for."""
-        return self.sentences * (self.source + self.beam * self.target)
 
     @classmethod
     def fitting(cls, requests: Sequence[Request], config: DecodingConfig, longest: int) -> "Room":
@@ -103,6 +98,14 @@ class Captured:
         model = self._model()
         assert model is not None  # whoever runs the search has it
         return model
+
+    @property
+    def bytes(self) -> int:
+        """What it remembers of sources and outputs, which is nearly all that it takes."""
+        sources = sum(each.key.nbytes + each.value.nbytes for each in self.state.memory)
+        return sources + sum(
+            each.key.nbytes + each.value.nbytes for each in self.state.past if isinstance(each, FixedPast)
+        )
 
     def run(self, requests: Sequence[Request], config: DecodingConfig) -> list[list[Hypothesis]]:
         """The outputs for every request, best first."""
@@ -247,27 +250,24 @@ def narrowed(state: DecoderState, entries: int) -> DecoderState:
     return replace(state, past=tuple(past), lineage=seen)
 
 
-_SEARCHES: WeakKeyDictionary[Transformer, "OrderedDict[tuple[Room, Symbols], Captured]"] = WeakKeyDictionary()
+_SEARCHES: WeakKeyDictionary[Transformer, "OrderedDict[Hashable, Captured]"] = WeakKeyDictionary()
 
 
 def captured(
     model: Transformer, symbols: Symbols, requests: Sequence[Request], config: DecodingConfig
 ) -> list[list[Hypothesis]]:
-    """Decode with a search captured for this model and these sizes, now or earlier; the weights may have changed since.
+    """Decode with a search captured for this model and these sizes, now or earlier.
 
-    One search runs at a time, since its tensors have their places.
+    The weights may have changed since, in place. One search runs at a time, since its tensors have their places.
     """
     with ONE_AT_A_TIME:
         searches = _SEARCHES.setdefault(model, OrderedDict())
-        key = Room.fitting(requests, config, model.config.longest), symbols
+        key = Room.fitting(requests, config, model.config.longest), symbols, weights_of(model)
         if key not in searches:
-            while searches and (len(searches) >= KEPT or cells(searches) + key[0].cells > CELLS_KEPT):
-                searches.popitem(last=False)
             searches[key] = Captured(model, symbols, key[0])
+            while len(searches) > KEPT or (
+                len(searches) > 1 and sum(each.bytes for each in searches.values()) > BYTES_KEPT
+            ):
+                searches.popitem(last=False)
         searches.move_to_end(key)
         return searches[key].run(requests, config)
-
-
-def cells(searches: "OrderedDict[tuple[Room, Symbols], Captured]") -> int:
-    """The tokens that all searches have room for."""
-    return sum(room.cells for room, _ in searches)

@@ -64,7 +64,7 @@ class Engine:
         """
         if any(len(each.prefix) + sum(map(len, each.required)) > self.longest for each in requests):
             raise ConfigError(f"required: more than the {self.longest} tokens the model can write; shorten the phrases")
-        config = config.model_copy(update={"longest": min(config.longest, self.longest)})
+        config = self._bounded(config)
         answers: list[list[Hypothesis]] = [[] for _ in requests]
         kind = self.device.type if self.device.type in TOGETHER else "cpu"
         rows = wanted(config) if config.sample else config.beam
@@ -82,13 +82,17 @@ class Engine:
 
     def begin(self, requests: Sequence[Request], config: DecodingConfig) -> Search[Any]:
         """A search to be advanced step by step; sources are not empty."""
-        config = config.model_copy(update={"longest": min(config.longest, self.longest)})
+        config = self._bounded(config)
         stepper, state = self._stepper(requests, config)
         return Search(stepper, state, requests, config, self.symbols, self.device)
 
     @torch.inference_mode()
     def decode(self, requests: Sequence[Request], config: DecodingConfig) -> list[list[Hypothesis]]:
         """The best hypotheses for every request, all of them as one batch; sources are not empty."""
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
+            return self._decode(requests, self._bounded(config))
+
+    def _decode(self, requests: Sequence[Request], config: DecodingConfig) -> list[list[Hypothesis]]:
         if isinstance(self.model, NonAutoregressive):
             return self._at_once(self.model, requests, config)
         if isinstance(self.model, Transformer) and self._plain(requests, config):
@@ -97,6 +101,12 @@ class Engine:
             stepper, state = self._stepper(requests, config)
             return decode(stepper, state, requests, config, self.symbols, self.device)
         return self._shortlisted(requests, config, self.lexicon)
+
+    def _bounded(self, config: DecodingConfig) -> DecodingConfig:
+        """The settings with no output longer than the models can write."""
+        if config.longest <= self.longest:
+            return config
+        return config.model_copy(update={"longest": self.longest})
 
     def _at_once(
         self, model: NonAutoregressive, requests: Sequence[Request], config: DecodingConfig

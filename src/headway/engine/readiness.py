@@ -16,7 +16,8 @@ def ready(model: Model, precision: Precision = "fp32") -> Model:
     """The same model for decoding alone; names, shapes and values of its weights stay.
 
     Tables of positions stay as exact as they are. On a CPU the matrices are laid out column by column: products of few
-    rows, which is what a step takes, are faster so; and a step goes without the modules, where it can.
+    rows, which is what a step takes, are faster so; and a step goes without the modules, where it can. What writes all
+    tokens at once goes without them on a GPU too.
     """
     on_cpu = model.output.weight.device.type == "cpu"
     if on_cpu and precision != "fp32":

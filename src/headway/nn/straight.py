@@ -18,7 +18,6 @@ from headway.nn.feedforward import FeedForward
 from headway.nn.layers import DecoderLayer, EncoderLayer
 from headway.nn.lean import Affine, StraightLines
 from headway.nn.positional import PositionalDecoderLayer
-from headway.nn.positions import Positions
 from headway.sequences import Sequences
 
 Added = Tensor | None
@@ -60,7 +59,7 @@ class StraightLayer(NamedTuple):
     ) -> "StraightLayer":
         """What stands in a layer, in the same place in memory."""
         own, network = layer.attention, layer.feedforward
-        assert isinstance(network, FeedForward)  # as `serves` found
+        assert isinstance(network, FeedForward)  # the configuration has no other kind
         norms, order, asking, output = [layer.attention_residual.norm], None, None, None
         if isinstance(layer, PositionalDecoderLayer) and table is not None:
             order = Order.of(layer, table)
@@ -97,13 +96,6 @@ class Straight(StraightLines):
             dim = inputs[0].weight.shape[1]
             weights = [torch.cat([getattr(each, name)[dim:] for each in inputs]) for name in ("weight", "bias")]
             self.reading = Affine.of(*weights)
-
-    @staticmethod
-    def serves(stack: nn.Module) -> bool:
-        """Whether it is made of such layers, and positions stay out of its attention."""
-        layers = list(_layers(stack))
-        plain = all(type(layer.attention.positions) is Positions for layer in layers)
-        return plain and all(isinstance(layer.feedforward, FeedForward) for layer in layers)
 
     @torch.no_grad()
     def remember(self, states: Float[Tensor, "batch key dim"]) -> tuple[KeyValues, ...]:

@@ -28,7 +28,7 @@ def guessed(
     Places that are not wanted may hold anything: on a CPU they
     are passed over, on a GPU they cost less than asking it where they are.
     """
-    never = _unwritten(symbols, states.device)
+    never = _tokens((*symbols.forbidden, symbols.end), states.device)  # the length is known: it needs no end symbol
     size = max(1, LOGITS.get(states.device.type, LOGITS["cpu"]) // len(model.output.weight))
     tokens, levels = [], []
     rows, cells = states.flatten(0, 1), None
@@ -45,10 +45,9 @@ def guessed(
     return chosen.view(shape), chances.view(shape)
 
 
-@cache  # graphs read it where it is
-def _unwritten(symbols: Symbols, device: torch.device) -> Int[Tensor, " tokens"]:
-    """The tokens that an output of known length never holds; the end symbol is one of them."""
-    return torch.tensor((*symbols.forbidden, symbols.end), device=device)
+@cache  # graphs read them where they are
+def _tokens(tokens: tuple[int, ...], device: torch.device) -> Int[Tensor, " tokens"]:
+    return torch.tensor(tokens, device=device)
 
 
 def highest(values: Float[Tensor, "rows vocabulary"]) -> Int[Tensor, " rows"]:
@@ -57,12 +56,11 @@ def highest(values: Float[Tensor, "rows vocabulary"]) -> Int[Tensor, " rows"]:
 
 
 def repeated(encoded: Encoded, parents: Sequence[int], rows: int) -> Encoded:
-    """The sources of so many drafts, each given by its place; rows that are left over have the first one's."""
-    places = [*parents, *[0] * (rows - len(parents))]
-    if len(parents) <= len(encoded.states) == rows and places[: len(parents)] == list(range(len(parents))):
+    """The sources of so many drafts, each given by its place; rows that are left over have any."""
+    if len(encoded.states) == rows and list(parents) == list(range(len(parents))):
         return encoded
     source = encoded.source
-    chosen = torch.tensor(places).to(source.tokens.device)
+    chosen = torch.tensor([*parents, *[0] * (rows - len(parents))]).to(source.tokens.device)
     tokens, lengths, states = (each.index_select(0, chosen) for each in (source.tokens, source.lengths, encoded.states))
     return Encoded(Sequences(tokens, lengths, source.longest, source.full), states)
 

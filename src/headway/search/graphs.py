@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache, partial
-from threading import RLock
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,17 +19,17 @@ KEPT = 64
 SMALL = 4096
 """Cells up to which launching takes longer than computing."""
 
-ONE_AT_A_TIME = RLock()
+ONE_AT_A_TIME = Lock()
 """Held while graphs are replayed, since their tensors have their places."""
 
 
 def rounded(length: int, most: int) -> int:
-    """The next multiple of a quarter of the power of two below, and of 16: never over a quarter more, nor over `most`.
+    """The next multiple of a quarter of the power of two below, and of 16: never over a quarter more.
 
-    The length itself is no more than that.
+    Nor is it over `most`, as long as the length itself is not.
     """
     step = max(16, 1 << max(0, (length - 1).bit_length() - 3))
-    return min(-(-length // step) * step, most)
+    return max(length, min(-(-length // step) * step, most))
 
 
 def placed(sentences: Sequence[Sequence[int]], padding: int, device: torch.device, most: int) -> Sequences:
@@ -39,6 +39,8 @@ def placed(sentences: Sequence[Sequence[int]], padding: int, device: torch.devic
         return padded.to(device)
     roomy = in_room(padded, padding, most)
     rows, cells = roomy.tokens.shape
+    if rows * cells > SMALL:
+        return padded.to(device)
     both = torch.cat((roomy.tokens.flatten(), roomy.lengths)).to(device, non_blocking=True)  # one way for all
     return Sequences(both[:-rows].view(rows, cells), both[-rows:], cells, False)
 
@@ -57,17 +59,23 @@ def in_room(sentences: Sequences, padding: int, most: int) -> Sequences:
 def as_graph(work: Callable[[], None], changed: Sequence[Tensor] = ()) -> Callable[[], None]:
     """The work as one graph, which stays undone; `changed` is what it builds on itself."""
     kept = [each.clone() for each in changed]
-    aside = torch.cuda.Stream()
+    aside = _aside(torch.cuda.current_device())
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):  # libraries set themselves up at first use, which cannot be captured
         work()
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=_pool(), stream=aside):
+    with torch.cuda.graph(graph, pool=_pool(), stream=aside, capture_error_mode="thread_local"):
         work()
     for each, before in zip(changed, kept, strict=True):
         each.copy_(before)
     return graph.replay
+
+
+@cache
+def _aside(device: int) -> torch.cuda.Stream:
+    """A stream of a device for what is captured."""
+    return torch.cuda.Stream(device)
 
 
 @cache
@@ -100,9 +108,14 @@ class Replayed:
 _FUNCTIONS: "WeakKeyDictionary[Model, OrderedDict[Hashable, Replayed]]" = WeakKeyDictionary()
 
 
+def weights_of(model: Model) -> Hashable:
+    """What tells whether the weights are where they were: graphs read them there, whatever their values are by then."""
+    return model.output.weight.data_ptr(), model.output.weight.dtype
+
+
 def replays(tokens: Tensor) -> bool:
     """Whether so many tokens are where there are graphs, and few enough for these to be sooner done."""
-    return tokens.device.type == "cuda" and tokens.numel() <= SMALL
+    return tokens.device.type == "cuda" and 0 < tokens.numel() <= SMALL
 
 
 def replayed(
@@ -118,7 +131,7 @@ def replayed(
         return work(tokens, *(each.to(tokens.device) for each in others))
     known = _FUNCTIONS.setdefault(model, OrderedDict())
     arguments = tokens, *others
-    key = function, tuple(fixed.items()), tuple((each.shape, each.dtype) for each in arguments)
+    key = function, weights_of(model), tuple(fixed.items()), tuple((each.shape, each.dtype) for each in arguments)
     if key not in known:
         if len(known) == KEPT:
             known.popitem(last=False)

@@ -192,12 +192,12 @@ def test_the_weights_alone_say_how_exactly_is_computed(monkeypatch):
 def test_searches_are_kept_as_long_as_their_room_is_not_too_much_together(monkeypatch):
     model, config = build(), DecodingConfig(beam=2, limit_ratio=0.0, limit_extra=4)
     asked = [[Request((3, 4) * count)] for count in (2, 20, 40)]
-    sizes = [Room.fitting(each, config, 512).cells for each in asked]
-    monkeypatch.setattr(headway.engine.captured, "CELLS_KEPT", sum(sizes[1:]))
+    sizes = [Captured(model, SYMBOLS, Room.fitting(each, config, 512)).bytes for each in asked]
+    monkeypatch.setattr(headway.engine.captured, "BYTES_KEPT", sum(sizes[1:]))
     for each in (*asked, asked[1]):
         captured(model, SYMBOLS, each, config)
     kept = headway.engine.captured._SEARCHES[model]
-    assert [room.cells for room, _ in kept] == [sizes[2], sizes[1]]
+    assert [each.bytes for each in kept.values()] == [sizes[2], sizes[1]]
     monkeypatch.setattr(headway.engine.captured, "KEPT", 1)
     captured(model, SYMBOLS, asked[0], config)
-    assert [room.cells for room, _ in kept] == [sizes[0]]
+    assert [each.bytes for each in kept.values()] == [sizes[0]]

@@ -140,9 +140,49 @@ def test_decisions_are_those_of_the_host_at_every_limit():
     assert found[7].sum() == 1
 
 
+def test_a_function_is_captured_once_for_every_shape_and_kept_while_others_are_fewer(monkeypatch):
+    made = []
+
+    def as_graph(work):
+        made.append(work)
+        return work
+
+    monkeypatch.setattr(graphs, "replays", lambda tokens: True)
+    monkeypatch.setattr(graphs, "as_graph", as_graph)
+    monkeypatch.setattr(graphs, "KEPT", 2)
+    model = lively("fertility")
+
+    def times(model, tokens, factors, *, plus):
+        return (tokens * factors + plus,)
+
+    def asked(size, factor, plus=1):
+        (found,) = graphs.replayed(times, model, torch.full((size,), 3), torch.tensor([factor]), plus=plus)
+        return found.tolist()
+
+    assert asked(2, 5) == [16, 16]
+    assert asked(2, 7) == [22, 22]
+    assert len(made) == 1
+    assert asked(2, 7, plus=2) == [23, 23]
+    assert asked(2, 5) == [16, 16]
+    assert len(made) == 2
+    assert asked(3, 5) == [16] * 3
+    assert asked(2, 7, plus=2) == [23, 23]  # the one used longest ago was forgotten
+    assert len(made) == 4
+    model.output.weight.data = model.output.weight.data.clone()
+    assert asked(2, 7, plus=2) == [23, 23]  # the weights are elsewhere
+    assert len(made) == 5
+
+
+def test_few_sentences_have_room_and_many_none():
+    rows, gpu = [[5] * 9] * 3, torch.device("meta")
+    assert graphs.in_room(Sequences.pad(rows, 0), 0, 64).tokens.shape == (4, 16)
+    assert graphs.placed(rows, 0, gpu, 64).tokens.shape == (3, 9)
+
+
 def test_rooms_are_few_and_never_longer_than_a_model_can_read():
     assert [graphs.rounded(length, 512) for length in (1, 16, 17, 100, 129, 300)] == [16, 16, 32, 112, 160, 320]
     assert graphs.rounded(99, 100) == 100
+    assert graphs.rounded(101, 100) == 101
 
 
 @pytest.mark.parametrize(("kind", "settings"), WAYS)

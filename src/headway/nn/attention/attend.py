@@ -98,10 +98,11 @@ def _special(
 def _side_by_side(
     query: Float[Tensor, "*batch query heads width"], key: Float[Tensor, "*batch key heads width"], visible: Visible
 ) -> bool:
-    """Whether these are sentences without padding, of which every position sees a window: as good as packed."""
+    """Whether these are sentences of which every position sees a window and no padding: as good as packed."""
     if visible.window is None or visible.keys is not None or visible.segments is not None:
         return False
-    plain = visible.added is None and visible.distance is None
+    kernels = query.is_cuda or (_short_kernel() is not None and _short_kernel().ON_CPU)
+    plain = kernels and visible.added is None and visible.distance is None
     return plain and query.dim() == 4 and query.shape == key.shape
 
 

@@ -22,7 +22,7 @@ from headway.nn.chance import new_seed, threshold
 from headway.nn.compiling import compiles
 
 LONGEST = 256
-"""Tokens that a query sees beyond which flash attention is as fast or faster."""
+"""Tokens that a query sees beside its own beyond which flash attention is as fast or faster."""
 REACH = 64
 """Tokens of a sentence one program sees to; longer sentences are shared by several."""
 FAR = 1 << 30
@@ -63,7 +63,7 @@ def serves(query: Float[Tensor, "query heads width"], visible: Visible, drop: fl
         return False
     known = query.shape[-1] in FORWARDS and query.dtype in TYPES
     longest = max(visible.segments.queries.longest, visible.segments.keys.longest)
-    seen = longest if visible.window is None else min(longest, 2 * visible.window)
+    seen = longest if visible.window is None else min(longest, visible.window * (1 if visible.causal else 2))
     return known and (drop > 0.0 or seen <= LONGEST)
 
 
