@@ -14,6 +14,8 @@ AXES = {
     "dim": "features of the model",
     "hidden": "features inside the feed-forward network",
     "vocabulary": "known tokens",
+    "slots": "places for a token or none",
+    "told": "numbers that the host is told of a sentence",
     "labels": "known tokens and, last, the blank, which stands for none",
     "padded": "known tokens, and a few more up to where memory is read fast",
     "outputs": "features a matrix gives",

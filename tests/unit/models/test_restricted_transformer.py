@@ -149,7 +149,7 @@ def test_searches_in_growing_and_fixed_room_and_in_straight_lines_find_the_same(
     for each in (model, straight):
         each.output.bias.data[2] -= 6.0
     with torch.inference_mode():
-        fixed = Captured(model, symbols, Room.fitting(asked, config)).run(asked, config)
+        fixed = Captured(model, symbols, Room.fitting(asked, config, model.config.longest)).run(asked, config)
     growing = Engine(model, symbols).search(asked, config)
     lean = Engine(ready(straight), symbols).search(asked, config)
     assert any(len(found[0].tokens) > 10 for found in growing)
