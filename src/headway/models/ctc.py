@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from headway.models.layered import layer_shape
 from headway.models.model import Encoded, ModelConfig, NonAutoregressive
 from headway.nn.dropout import Dropout
 from headway.nn.embedding import Projection, embedded
@@ -103,17 +104,7 @@ class CtcConfig(ModelConfig):
     @property
     def shape(self) -> LayerShape:
         """What all layers have in common."""
-        return LayerShape(
-            dim=self.dim,
-            heads=self.heads,
-            hidden=self.hidden,
-            norm=self.norm,
-            feedforward=self.feedforward,
-            positions=self.positions,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            activation_dropout=self.activation_dropout,
-        )
+        return layer_shape(self)
 
 
 class SlotProjection(Projection):

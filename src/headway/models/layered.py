@@ -1,5 +1,6 @@
 """The shape of models that are made of the Transformer's layers."""
 
+from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -81,18 +82,13 @@ class LayeredConfig(ModelConfig):
     @property
     def shape(self) -> LayerShape:
         """What all layers have in common."""
-        return LayerShape(
-            dim=self.dim,
-            heads=self.heads,
-            hidden=self.hidden,
-            norm=self.norm,
-            feedforward=self.feedforward,
-            positions=self.place_kind,
-            width=self.width,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            activation_dropout=self.activation_dropout,
-        )
+        return layer_shape(self, positions=self.place_kind, width=self.width)
+
+
+def layer_shape(config: ModelConfig, **others: Any) -> LayerShape:
+    """What all layers of a model have in common: the settings of those names, but `others`."""
+    named = {each.name: getattr(config, each.name) for each in fields(LayerShape) if hasattr(config, each.name)}
+    return LayerShape(**{**named, **others})
 
 
 class StackedConfig(LayeredConfig):
