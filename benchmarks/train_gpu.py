@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from headway.throughput import matrix_peak
+from headway.runtime.speed import matrix_peak
 from headway.training.memory import out_of_memory
 from peers.gpu_work import SIZES, Clock, Size, Work, largest, named, show, sorted_work
 from peers.training_gpu import (

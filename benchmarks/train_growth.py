@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headway.throughput import matrix_peak
+from headway.runtime.speed import matrix_peak
 from headway.training.memory import out_of_memory
 from peers.gpu_work import Clock, Size, named, show
 from peers.training_gpu import Memory, headway_trainer, loop, packed_batch

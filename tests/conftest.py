@@ -12,6 +12,7 @@ checked = [
     if path.stem != "__init__" and "@triton.jit" not in path.read_text(encoding="utf-8")  # kernels are not Python
 ]
 hook = install_import_hook(checked, "beartype.beartype")
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # read when torch is loaded; processes of tests inherit it
 
 import torch  # noqa: E402  # the hook must be in place before headway is imported
 

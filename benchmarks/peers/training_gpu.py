@@ -300,8 +300,9 @@ def headway_trainer(
     No sentence may have more than `longest` tokens, end symbol included.
     """
     from headway.assemble import trainer_of
+    from headway.choices import CorpusSize, Machine, choose
     from headway.config import validated
-    from headway.recipe import Recipe, choose
+    from headway.recipe import Recipe
     from headway.screen import Silent
     from headway.training.journal import Unwritten
     from headway.training.parallel import ALONE
@@ -321,7 +322,7 @@ def headway_trainer(
             **training,
         },
     }
-    recipe = choose(validated(Recipe, tree, "benchmark"), 1_000_000, device)
+    recipe = choose(validated(Recipe, tree, "benchmark"), CorpusSize(1_000_000, 25e6), Machine(device)).recipe
     with tempfile.TemporaryDirectory(prefix="headway-benchmark-") as folder:
         trainer = trainer_of(recipe, _nowhere(vocabulary, longest), Path(folder), device, Silent(), ALONE, Stopper())
         trainer.journal.close()

@@ -5,10 +5,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headway.allocator import keep_freed_memory
 from headway.beginning import AGAIN, held, prepare_run, resumed, stored_recipe, undone
@@ -27,11 +28,12 @@ from headway.errors import ConfigError, HeadwayError
 from headway.finish import finish
 from headway.models.model import Model
 from headway.recipe import Recipe
+from headway.runtime.threads import limit_torch_threads
 from headway.screen import Screen, Silent
 from headway.start import open_start, start_from_vectors
 from headway.training.average import MovingAverage
 from headway.training.captured import CapturedUpdates
-from headway.training.checkpoint import Checkpoints
+from headway.training.checkpoint import Checkpoints, parameters
 from headway.training.config import TrainingConfig
 from headway.training.gradients import Gradients
 from headway.training.journal import Journal, Unwritten
@@ -81,7 +83,7 @@ def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, re
                 if not begun:
                     parallel.in_turn(lambda: prepare_run(recipe, out, device, screen, parallel.world))
                 stopper.hasty = "go on with --resume"
-                recipe, prepared = resumed(recipe, out, device)
+                recipe, prepared = resumed(recipe, out)
                 trainer = trainer_of(recipe, prepared, out, device, screen, parallel, stopper)
             with trainer.journal:
                 screen.say(f"training on {device}: {_described(trainer.model, prepared, recipe, parallel)}")
@@ -130,7 +132,7 @@ def trainer_of(
     training = recipe.training
     torch.manual_seed(training.seed)
     model = build_model(recipe, prepared)
-    assert recipe.model is not None  # chosen before
+    assert recipe.model is not None and training.validation_sentences is not None  # chosen before
     facts = {
         "kind": "checkpoint",
         "data": prepared.store.manifest["key"]["tokenizers"],
@@ -146,13 +148,14 @@ def trainer_of(
         torch.manual_seed((training.seed << 16) + parallel.rank)
     freeze(model, training.freeze)
     keep_freed_memory()
+    limit_torch_threads()
     divided = parallel.sharded and parallel.world > 1
     judged = copy.deepcopy(model).to(device) if training.ema or divided else None
     step = Pass(model.to(device), objective_of(recipe), divided=divided, recompute=training.recompute)
     forward = parallel.distributed(step, model)
     optimiser = optimiser_of(training, model)
     average = MovingAverage(model, training.ema) if training.ema else None
-    progress = Progress(steps=_planned(training), time=training.time, world=parallel.world)
+    progress = Progress(steps=_planned(training), time=training.time, epochs=training.epochs, world=parallel.world)
     if found >= 0:
         progress = _restored(checkpoints.load(found, model, optimiser, average, parallel), training, parallel, screen)
     arithmetic = arithmetic_of(training, device)
@@ -169,7 +172,7 @@ def trainer_of(
             source=prepared.source,
             target=prepared.target,
             pairs=prepared.split.valid,
-            batches=validation_batches(prepared, recipe.model.longest),
+            batches=validation_batches(prepared, recipe.model.longest, most=training.validation_pairs),
             device=device,
             translated=training.validation_sentences,
             samples=training.samples,
@@ -182,7 +185,17 @@ def trainer_of(
         parallel=parallel,
         stopper=stopper,
         progress=progress,
+        initial_weights=partial(_initial_weights, recipe, prepared, device),
     )
+
+
+def _initial_weights(recipe: Recipe, prepared: Prepared, device: torch.device) -> dict[str, Tensor]:
+    """The weights a run begins with, built once more; no generator moves on."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(recipe.training.seed)
+        model = build_model(recipe, prepared)
+        _start(model, recipe, prepared, Silent())
+    return parameters(model)
 
 
 def _captured(
@@ -207,8 +220,10 @@ def _planned(training: TrainingConfig) -> int | None:
 
 def _restored(progress: Progress, training: TrainingConfig, parallel: Parallel, screen: Screen) -> Progress:
     """The progress of a checkpoint under the settings and the number of processes of now."""
-    if training.time is None or training.time != progress.time:
-        progress = replace(progress, steps=_planned(training), time=training.time)
+    timed = training.time is not None and training.time == progress.time
+    by_epochs = training.time is None and training.steps is None and training.epochs == progress.epochs
+    if not timed and not (by_epochs and progress.time is None and progress.world == parallel.world):
+        progress = replace(progress, steps=_planned(training), time=training.time, epochs=training.epochs)
     screen.say(f"resuming at step {progress.step}")
     if progress.world != parallel.world:
         told = f"now with {parallel.world} instead of {progress.world} processes: dropout and sums differ from here on"

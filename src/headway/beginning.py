@@ -9,19 +9,23 @@ from pathlib import Path
 import torch
 
 from headway.building import arithmetic_of, build_model, capturable, feed_of, longest_of, objective_of, optimiser_of
+from headway.choices import CorpusSize, Machine, choose
 from headway.config import read_toml, validated, write_toml
 from headway.data.preparation import Prepared, divide, overlap, prepare, reopen
 from headway.errors import ConfigError, FolderError, UserError
 from headway.folders import locked, write_text
 from headway.objectives import check_alignable, check_guidance, without_path
-from headway.recipe import MAY_CHANGE, Recipe, choose, differences
+from headway.recipe import MAY_CHANGE, Recipe, differences
 from headway.screen import Screen
 from headway.start import open_start
+from headway.training.config import TrainingConfig
 from headway.training.memory import Probe, largest_budget
 from headway.training.optimiser import freeze
 from headway.training.passes import Pass
 from headway.training.signals import Stopper
 
+MOST_VALIDATIONS = 30
+"""Validations of a run that is to end after a number of epochs, unless they are far apart."""
 AGAIN = "give the same command again"
 """What to do when nothing was begun yet."""
 
@@ -92,7 +96,12 @@ def prepare_run(
         kept = {"model": start.model_config(recipe.model), "tokenizer": start.tokenizer_config(recipe.tokenizer)}
         recipe = recipe.model_copy(update=kept)
     split = divide(recipe.data, screen.working)
-    recipe = choose(recipe, split.pairs, device)
+    given, machine, size = recipe, Machine(device, processes), CorpusSize.of(split)
+    size = size if pairs is None else size.scaled(pairs)
+    chosen = choose(given, size, machine)
+    recipe = chosen.recipe
+    for line in (chosen.summary, *chosen.warnings):
+        screen.say(line)
     assert recipe.model is not None and recipe.training.layout is not None  # chosen just now
     training = recipe.training
     check_guidance(training.guided_alignment, recipe.data, recipe.tokenizer, training.layout, recipe.model)
@@ -123,12 +132,18 @@ def prepare_run(
     with torch.device("meta"):  # what is wrong with the model is said before hours pass
         freeze(build_model(recipe, prepared), recipe.training.freeze)
     if recipe.training.batch_tokens == "auto":
-        recipe = _changed(recipe, batch_tokens=_largest_budget(recipe, prepared, device, screen, pairs))
+        found = _largest_budget(recipe, prepared, device, screen, pairs)
+        recipe = choose(_changed(given, batch_tokens=found), size, machine).recipe  # which follow from the batch
     epoch = len(feed_of(recipe, prepared, out).plan(recipe.training.curriculum))
     if recipe.training.validate_every is None and recipe.training.time is None:
-        updates = epoch // (recipe.training.accumulate * processes)
-        recipe = _changed(recipe, validate_every=max(100, min(updates, 5000)))
+        recipe = _changed(recipe, validate_every=validation_interval(recipe.training, epoch, processes))
     write_text(out / "config.toml", write_toml(recipe))
+
+
+def validation_interval(training: TrainingConfig, batches: int, processes: int) -> int:
+    """Updates between validations where no steps or time are set, by the batches of an epoch."""
+    updates = batches // (training.accumulate * processes)
+    return max(100, min(updates, 5000), updates * (training.epochs or 0) // MOST_VALIDATIONS)
 
 
 def _changed(recipe: Recipe, **training: object) -> Recipe:
@@ -165,10 +180,10 @@ def stored_recipe(out: Path) -> Recipe:
     return validated(Recipe, read_toml(path), str(path))
 
 
-def resumed(recipe: Recipe, out: Path, device: torch.device) -> tuple[Recipe, Prepared]:
+def resumed(recipe: Recipe, out: Path) -> tuple[Recipe, Prepared]:
     """The recipe of a begun run, with what may change at resume, and its data."""
     stored = stored_recipe(out)
-    recipe = choose(_completed(recipe, stored), 0, device)  # every choice was made when the run began
+    recipe = _completed(recipe, stored)  # every choice was made when the run began
     refused = [name for name in differences(stored, recipe) if name not in MAY_CHANGE]
     if refused:
         raise ConfigError(f"--resume: changed since the run began: {', '.join(refused)}; change them back")

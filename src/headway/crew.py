@@ -1,6 +1,5 @@
 """Worker processes that each prepare once and then answer, in the order they were asked."""
 
-import os
 import queue
 import signal
 import threading
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from headway.errors import HeadwayError
+from headway.runtime.cores import read_cores
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -24,20 +24,12 @@ AHEAD = 3
 
 def affordable() -> int:
     """How many processes like this one are reasonable: one a core, and no more than memory has room for."""
+    cores = read_cores().available
     taken, free = _kibibytes("self/status", "VmRSS"), [_kibibytes("meminfo", "MemAvailable"), _allowed()]
     known = [each for each in free if each is not None]
     if not taken or not known:  # not Linux, or a part of it hidden
-        return cores()
-    return max(1, min(cores(), min(known) // taken))
-
-
-def cores() -> int:
-    """The cores this process may use: those it may run on, or as many as its share of time comes to."""
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota, period, *_ = [*_words(CONTROL / "cpu.max"), "", ""]
-    if quota.isdecimal() and period.isdecimal() and int(period):
-        found = min(found, -(-int(quota) // int(period)))
-    return max(1, found)
+        return cores
+    return max(1, min(cores, min(known) // taken))
 
 
 def _allowed() -> int | None:

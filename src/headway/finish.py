@@ -10,10 +10,12 @@ import headway
 from headway.data.preparation import Prepared
 from headway.errors import FolderError, HeadwayError
 from headway.folders import verify_folder
+from headway.models.model import Autoregressive, Model
 from headway.recipe import Recipe
 from headway.training.checkpoint import load_parameters
 from headway.training.trainer import Trainer, Validation
 from headway.translator import Translator
+from headway.validation import Validator, unigram_loss
 
 
 def finish(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, say: Callable[[str], None]) -> None:
@@ -40,6 +42,8 @@ def finish(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, say:
     told = ", ".join(f"{name} {value:.3f}" for name, value in found.scores.items())
     kind = f"the average of {len(chosen)} checkpoints" if len(chosen) > 1 else "the best checkpoint"
     say(f"the model is {kind}: {told}")
+    assert isinstance(trainer.validate, Validator)
+    _warn_if_untrained(model, found, unigram_loss(prepared, trainer.validate.batches), say)
     trainer.journal.scalars(step, {f"final/{name}": value for name, value in found.scores.items()})
     translator = Translator(model, prepared.source, prepared.target, recipe.decoding)
     old = out / "best.old"
@@ -48,6 +52,16 @@ def finish(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, say:
         folder.rename(old)
     translator.save(folder, scores=found.scores, readme=model_card(recipe, found, step), step=step)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _warn_if_untrained(model: Model, found: Validation, unigram: float, say: Callable[[str], None]) -> None:
+    """Say so where a model has learned next to nothing."""
+    loss = found.scores["loss"]
+    if isinstance(model, Autoregressive) and loss > unigram:
+        told = f"its loss {loss:.2f} is no better than guessing by frequency ({unigram:.2f})"
+        say(f"warning: the model has learned next to nothing: {told}; train longer or give more data")
+    elif found.constant:
+        say("warning: the model translates everything alike; train longer or give more data")
 
 
 def _finished(folder: Path, step: int) -> bool:

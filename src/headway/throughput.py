@@ -26,6 +26,7 @@ from headway.data.tokenizer import SPECIALS, Tokenizer, TokenizerConfig
 from headway.forecast.sizes import Shapes
 from headway.models.catalog import CATALOG, architecture_of
 from headway.recipe import SIZES, Recipe
+from headway.runtime.speed import matrix_peak
 from headway.screen import Screen, Silent
 from headway.training.parallel import ALONE
 from headway.training.signals import Stopper
@@ -46,8 +47,6 @@ LENGTHS = (3.05, 0.55)
 SHORTEST, LONGEST = 3, 120
 RATIO = (0.85, 1.25)
 """The length of a random target for each token of its source."""
-PRODUCT = {"cuda": 8192, "cpu": 1024}
-"""Rows of the square matrices whose product is the peak."""
 ENDLESS = 1 << 40
 """Updates that nobody waits for."""
 
@@ -192,26 +191,6 @@ def _write_sentences(folder: Path, words: list[str], pairs: int) -> None:
     for name, lengths in (("source", source), ("target", target)):
         drawn = np.split(spelled[chance.integers(len(words), size=lengths.sum())], lengths.cumsum()[:-1])
         (folder / name).write_text("".join(" ".join(sentence) + "\n" for sentence in drawn), encoding="utf-8")
-
-
-def matrix_peak(device: torch.device, half: bool, seconds: float = 0.5) -> float:
-    """Floating-point operations a second of one large product, the best of several times."""
-    size = PRODUCT[device.type]
-    left, right = torch.randn(2, size, size, device=device, dtype=torch.bfloat16 if half else torch.float32)
-    best, until = 0.0, time.monotonic() + seconds
-    while not best or time.monotonic() < until:
-        _wait(device)
-        begun = time.monotonic()
-        for _ in range(10 if device.type == "cuda" else 1):
-            left @ right
-        _wait(device)
-        best = max(best, 2 * size**3 * (10 if device.type == "cuda" else 1) / (time.monotonic() - begun))
-    return best
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from headway.models.model import Model, autoregressive, translating
 from headway.nn.stacks import Weights
 from headway.passages import joined
 from headway.reading import Reader, Reading, numbered
+from headway.runtime.threads import limit_torch_threads
 from headway.saved import Saved, model_folder, read_saved, write_saved
 from headway.search import DecodingConfig, Hypothesis, Request, Symbols
 from headway.sentence import Sentence, phrase_tokens, prefix_tokens, seed_of, spellings, surfaces
@@ -333,6 +334,7 @@ def load(
     The models of `ensemble` decode together with it and must have its vocabulary. `shortlist` is a file of
     `headway shortlist`. In half precision, bf16 or fp16, a GPU decodes faster and a few outputs may differ.
     """
+    limit_torch_threads()
     first = read_saved(Path(folder), device)
     translator = Translator(ready(first.model, precision), first.source, first.target, first.decoding)
     others = [ready(_alike(first, read_saved(Path(each), device), each), precision) for each in ensemble]

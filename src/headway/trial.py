@@ -5,7 +5,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from gzip import GzipFile
 from itertools import islice
 from pathlib import Path
@@ -13,11 +13,12 @@ from pathlib import Path
 import torch
 
 from headway.beginning import begin, stored_recipe
+from headway.choices import CorpusSize, Machine, choose
 from headway.data.config import DataConfig
 from headway.data.pairs import PARQUET_SUFFIX, Files, Pair, read_pairs
 from headway.data.preparation import Prepared, divide, reopen
 from headway.data.text import GZIP_MAGIC, Invalid, explained
-from headway.recipe import Recipe, choose
+from headway.recipe import Recipe
 from headway.screen import Screen
 from headway.training.trainer import Update
 
@@ -42,10 +43,19 @@ class Sample:
     """Validation pairs of the whole corpus, about."""
     whole: bool
     """The sample is the corpus, so that nothing is estimated."""
+    notes: list[str] = field(default_factory=list)
+    """What was chosen and why, and what to know before time is spent."""
 
 
 def sample(
-    recipe: Recipe, folder: Path, *, most: int, device: torch.device, screen: Screen, spread: bool = True
+    recipe: Recipe,
+    folder: Path,
+    *,
+    most: int,
+    device: torch.device,
+    screen: Screen,
+    spread: bool = True,
+    processes: int = 1,
 ) -> Sample:
     """Begin a run in `folder` on about `most` pairs: spread over the beginning of every corpus, or the very first."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -56,14 +66,16 @@ def sample(
     clean = found if whole else lines * found // taken
     valid = min(data.held_out, clean // 20) if split.every and not whole else len(split.valid)
     pairs = clean - (valid if split.every else 0)
-    recipe = recipe.model_copy(update={"data": data})
+    recipe, chosen = recipe.model_copy(update={"data": data}), None
     if recipe.start is None:  # which leaves nothing to choose by the number of pairs
-        recipe = choose(recipe, pairs, device)
+        chosen = choose(recipe, CorpusSize.of(split).scaled(pairs), Machine(device, processes))
+        recipe = chosen.recipe
     begin(recipe, folder / "run", device=device, screen=_Quiet(screen), pairs=pairs)
     recipe = stored_recipe(folder / "run")
     prepared = reopen(data, folder / "run" / "data")
     assert prepared is not None  # just now
-    return Sample(recipe, prepared, max(1, pairs * len(prepared.store) // split.pairs), valid, whole)
+    notes = [] if chosen is None else [chosen.summary, *chosen.warnings]
+    return Sample(recipe, prepared, max(1, pairs * len(prepared.store) // split.pairs), valid, whole, notes)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ BRIEF = DecodingConfig(beam=1, limit_ratio=1.5, limit_extra=10)
 """Greedy, and never long: a model that has not yet learnt to stop would take most of the time."""
 DRAWN = DecodingConfig(sample=True, top_p=0.9, limit_extra=60)
 """The same for texts that go on from a beginning."""
+COUNTED = 100_000
+"""Pairs whose target tokens are counted at most."""
 GIVEN = 8
 """Tokens of such a beginning at most."""
 
@@ -64,7 +66,8 @@ class Validator:
             for pair, output in list(zip(pairs, outputs, strict=True))[: self.samples]
             for line in (f"  source     {pair.source}", f"  reference  {pair.target}", f"  output     {output}")
         ]
-        return Validation(scores, samples)
+        constant = len(set(outputs)) == 1 < len({pair.target for pair in pairs})
+        return Validation(scores, samples, constant)
 
     def _texts(self, model: Model, check: Callable[[], None]) -> list[str]:
         """The beginnings of some validation lines, and how the model goes on with them."""
@@ -95,17 +98,37 @@ class Validator:
         return surprise / max(units, 1)
 
 
-def validation_batches(prepared: Prepared, longest: int, cells: int = 4096) -> list[Batch]:
-    """The validation pairs as padded batches, those of like length together; longer ones than the model knows not."""
+def validation_batches(prepared: Prepared, longest: int, cells: int = 4096, most: int | None = None) -> list[Batch]:
+    """The validation pairs as padded batches, those of like length together; longer ones than the model knows not.
+
+    Of more than `most` pairs, so many are taken, spread over all.
+    """
     source, target = prepared.source, prepared.target
     sides = zip(*encode_pairs(prepared.split.valid, (source, target)), strict=True)
     pairs = [(place, *pair) for place, pair in enumerate(sides) if max(map(len, pair)) < longest]
+    if most is not None and most < len(pairs):
+        pairs = [pairs[number * len(pairs) // most] for number in range(most)]
     groups: list[list[_Placed]] = [[]]
     for pair in sorted(pairs, key=lambda pair: max(map(len, pair[1:]))):
         if (len(groups[-1]) + 1) * (max(map(len, pair[1:])) + 1) > cells and groups[-1]:
             groups.append([])
         groups[-1].append(pair)
     return [_batch(prepared, group) for group in groups if group]
+
+
+def unigram_loss(prepared: Prepared, batches: list[Batch]) -> float:
+    """Nats per token of the validation pairs by the frequencies of target tokens in training, plus one for each.
+
+    A model that is no better has not learned to translate. A large corpus is sampled.
+    """
+    store, target = prepared.store, prepared.target
+    pairs = np.arange(0, len(store), -(-len(store) // COUNTED))
+    tokens, _ = store.gather("target", pairs)
+    counts = np.bincount(tokens, minlength=target.size).astype(np.float64)
+    counts[target.end] += len(pairs)
+    logs = np.log((counts + 1) / (counts.sum() + target.size))
+    labels = [batch.labels[batch.labels != target.padding].numpy() for batch in batches]
+    return -float(logs[np.concatenate(labels)].mean()) if labels else math.inf
 
 
 _Placed = tuple[int, list[int], list[int]]

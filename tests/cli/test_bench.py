@@ -10,8 +10,10 @@ import torch
 
 from headway import throughput
 from headway.objectives import LabelSmoothedLikelihood
+from headway.runtime import speed
+from headway.runtime.speed import matrix_peak
 from headway.screen import Silent
-from headway.throughput import Slice, Throughput, matrix_peak
+from headway.throughput import Slice, Throughput
 from headway.training.config import TrainingConfig
 from headway.training.progress import Progress
 from headway.training.trainer import Trainer, Update
@@ -21,7 +23,7 @@ from headway.training.trainer import Trainer, Update
 def bench(headway, tiny, monkeypatch, tmp_path):
     """Measures a tiny model in no time; settings may be added or replaced, options appended."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setitem(throughput.PRODUCT, "cpu", 64)
+    monkeypatch.setitem(speed.PRODUCT, "cpu", 64)
     monkeypatch.setattr(throughput, "HELD", 3)
 
     def run(*options, seconds=0.2, **settings):
@@ -224,7 +226,7 @@ def test_figures_are_medians_and_shares():
 
 
 def test_the_peak_is_that_of_real_products(monkeypatch):
-    monkeypatch.setitem(throughput.PRODUCT, "cpu", 128)
+    monkeypatch.setitem(speed.PRODUCT, "cpu", 128)
     assert 1e7 < matrix_peak(torch.device("cpu"), half=False, seconds=0.01) < 1e15
 
 

@@ -45,12 +45,13 @@ def test_the_student_is_the_next_preset_below_its_teacher():
     from headway.cli.distill import _smaller
     from headway.models.transformer import TransformerConfig
 
-    presets = {name: TransformerConfig(preset=name) for name in ("tiny", "small", "base", "big")}
+    presets = {name: TransformerConfig(preset=name) for name in ("mini", "tiny", "small", "base", "big")}
     assert _smaller(presets["big"], 32_000) == {"preset": "base"}
     assert _smaller(presets["base"], 32_000) == {"preset": "small"}
     assert _smaller(presets["small"], 8000) == {"preset": "tiny"}
-    assert _smaller(presets["tiny"], 8000) == {
-        "dim": 128, "heads": 4, "encoder_layers": 4, "dropout": 0.3, "hidden": 128, "decoder_layers": 2,
+    assert _smaller(presets["tiny"], 8000) == {"preset": "mini"}
+    assert _smaller(presets["mini"], 8000) == {
+        "dim": 128, "heads": 4, "encoder_layers": 2, "dropout": 0.1, "hidden": 256, "decoder_layers": 1,
     }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
 """A run of a moment in which every part of the state counts: dropout, BPE-dropout, accumulation, epochs, averaging."""
 CLOCKS = {"time", "train/tokens_per_second", "seconds"}
 """What may differ between two runs that are the same."""
-OF_VALIDATION = {"validated", "best", "stale"}
+OF_VALIDATION = {"validated", "best", "stale", "known_loss"}
 """What is found anew after a resume if a step was saved before it was validated; the journal and the model show it."""
 
 

@@ -14,6 +14,7 @@ import pytest
 from headway import crew as module
 from headway.crew import AHEAD, Crew, affordable
 from headway.errors import DataError, HeadwayError
+from headway.runtime.cores import Cores
 
 
 def squarer(offset):
@@ -139,7 +140,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
 
 
 def test_no_more_processes_are_started_than_cores_or_memory_allow(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    monkeypatch.setattr(module, "read_cores", lambda: Cores(8, 8, 8))
     monkeypatch.setattr(module, "SYSTEM", tmp_path)
     monkeypatch.setattr(module, "CONTROL", tmp_path)
     (tmp_path / "self").mkdir()
@@ -151,7 +152,7 @@ def test_no_more_processes_are_started_than_cores_or_memory_allow(tmp_path, monk
 
 def limited(monkeypatch, folder, **files):
     """A system of eight cores and much memory, with the limits of a container."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    monkeypatch.setattr(module, "read_cores", lambda: Cores(8, 8, 8))
     monkeypatch.setattr(module, "SYSTEM", folder)
     monkeypatch.setattr(module, "CONTROL", folder)
     (folder / "self").mkdir(exist_ok=True)
@@ -163,14 +164,19 @@ def limited(monkeypatch, folder, **files):
 
 @pytest.mark.parametrize(
     ("files", "found"),
-    [({}, 8), ({"cpu_max": "max 100000"}, 8), ({"cpu_max": "150000 100000"}, 2), ({"cpu_max": "1000 100000"}, 1),
-     ({"cpu_max": "9900000 100000"}, 8), ({"memory_max": "max", "memory_current": 7}, 8),
+    [({}, 8), ({"memory_max": "max", "memory_current": 7}, 8),
      ({"memory_max": 409_600, "memory_current": 102_400}, 3), ({"memory_max": 1, "memory_current": 2}, 1),
-     ({"memory_max": 409_600}, 8), ({"cpu_max": ""}, 8)],
+     ({"memory_max": 409_600}, 8)],
 )  # fmt: skip
-def test_the_limits_of_a_container_are_kept(files, found, tmp_path, monkeypatch):
+def test_the_memory_of_a_container_limits_the_processes(files, found, tmp_path, monkeypatch):
     limited(monkeypatch, tmp_path, **files)
     assert affordable() == found
+
+
+def test_a_cpu_quota_limits_the_processes(tmp_path, monkeypatch):
+    limited(monkeypatch, tmp_path)
+    monkeypatch.setattr(module, "read_cores", lambda: Cores(8, 8, 8, quota=1.5))
+    assert affordable() == 2
 
 
 @pytest.mark.parametrize("file", ["meminfo", "self/status"])

@@ -35,6 +35,7 @@ from headway.cli import (
 )
 from headway.cli.terminal import speaks
 from headway.errors import HeadwayError, Interrupted, UserError
+from headway.runtime.threads import prepare_environment
 
 app = App(
     name="headway",
@@ -58,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # open for as long as the process runs
+    prepare_environment(os.environ)  # before a command loads torch
     try:
         command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
         command(*bound.args, **bound.kwargs)

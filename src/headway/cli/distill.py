@@ -124,7 +124,7 @@ def _smaller(teacher: "ModelConfig", vocabulary: int) -> dict[str, Any]:
         if TransformerConfig(preset=preset).fewest_parameters(vocabulary) < size:
             return {"preset": preset}
     if not isinstance(teacher, TransformerConfig):
-        return {"preset": "tiny"}
+        return {"preset": next(iter(PRESETS))}
     halved = {"hidden": max(1, teacher.hidden // 2), "decoder_layers": max(1, teacher.decoder_layers // 2)}
     same = ("dim", "heads", "encoder_layers", "dropout")
     return {name: getattr(teacher, name) for name in same} | halved

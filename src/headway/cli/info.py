@@ -4,6 +4,9 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
+from headway.runtime.cores import read_cores
+from headway.runtime.threads import describe
+
 
 def command() -> None:
     """Print the versions and the machine, for bug reports."""
@@ -18,4 +21,5 @@ def command() -> None:
             print(f"{name} not installed")
     for index in range(torch.cuda.device_count()):
         print(f"cuda:{index} {torch.cuda.get_device_name(index)}")
-    print(f"threads {torch.get_num_threads()}")
+    for line in describe(os.environ, read_cores(), torch.get_num_threads()):
+        print(line)

@@ -2,34 +2,82 @@
 
 from pathlib import Path
 
-from headway.errors import FolderError
+from headway.cli.recipes import choose_devices, overrides, read_recipe
+from headway.errors import ConfigError, FolderError
 
 HEAD = """# A Headway recipe: headway train FILE --out runs/NAME
 # Every setting stands here with its meaning and its default. Take the '#' away from what you want to set;
-# sizes that you leave open are chosen for your data and your machine.
+# sizes, norm, dropout and much of training are chosen for your data and your machine where you leave them open.
+
+"""
+CHOSEN = """# A Headway recipe: headway train FILE --out runs/NAME
+# {summary}
+# Every setting stands here with its meaning. Take out what should be chosen anew for other data or another machine.
 
 """
 
 
-def command(path: Path = Path("recipe.toml"), /) -> None:
+def command(
+    path: Path = Path("recipe.toml"),
+    /,
+    *,
+    source: Path | None = None,
+    target: Path | None = None,
+    text: Path | None = None,
+    time: str | None = None,
+    device: str | None = None,
+) -> None:
     """Write a recipe to start from, every setting with its meaning and its default.
+
+    With --source and --target, or --text, it holds what 'headway train' would choose for that data on this machine.
 
     Parameters
     ----------
     path
         The file to write.
+    source
+        Text to learn from, a sentence a line, which may be .gz; or both sides in one .tsv, .jsonl or .parquet.
+    target
+        Its translation, line by line.
+    text
+        Instead of both, text to learn a language model from: each line a text of its own.
+    time
+        The wall-clock budget to choose for, such as 90s, 30m or 2h.
+    device
+        The device to choose for: cpu, cuda or cuda:N; the best there is by default.
     """
     if path.exists():
         raise FolderError(f"{path}: already there; choose another name")
+    if (time or device) and not (source or text):
+        raise ConfigError("--time and --device choose for data; give --source and --target, or --text, as well")
+    changes = overrides(None, data__source=source, data__target=target, data__text=text, training__time=time)
+    written = _chosen(changes, device) if changes else _defaults()
+    try:
+        path.write_text(written, encoding="utf-8")
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    print(path)
+
+
+def _defaults() -> str:
     from headway.config import write_toml
     from headway.data.config import DataConfig
     from headway.models.transformer import TransformerConfig
     from headway.recipe import Recipe
 
     data = DataConfig(source=Path("train.source"), target=Path("train.target"))
-    recipe = Recipe(data=data, model=TransformerConfig())
-    try:
-        path.write_text(HEAD + write_toml(recipe, comments=True), encoding="utf-8")
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
-    print(path)
+    return HEAD + write_toml(Recipe(data=data, model=TransformerConfig()), comments=True)
+
+
+def _chosen(changes: list[str], device: str | None) -> str:
+    from headway.choices import CorpusSize, Machine, choose
+    from headway.cli.terminal import Terminal
+    from headway.config import write_toml
+    from headway.data.preparation import divide
+
+    recipe, where = read_recipe(None, changes), choose_devices(device, 1)
+    with Terminal() as screen:
+        found = choose(recipe, CorpusSize.of(divide(recipe.data, screen.working)), Machine(where))
+        for line in (found.summary, *found.warnings):
+            screen.say(line)
+    return CHOSEN.format(summary=found.summary) + write_toml(found.recipe, comments=True)

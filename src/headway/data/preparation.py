@@ -45,6 +45,10 @@ class Split:
     """The training files as they were read."""
     corpora: dict[str, int] = field(default_factory=dict)
     """Training pairs of every corpus by its name, as in `pairs`."""
+    words: int = 0
+    """Words of all targets, between spaces, validation pairs included."""
+    bytes: int = 0
+    """Their bytes."""
 
     def training(self, config: DataConfig, counts: Counter[str]) -> Iterator[Pair]:
         """The training pairs: neither held out nor with the source of a validation pair.
@@ -83,8 +87,10 @@ def divide(config: DataConfig, report: Report) -> Split:
     files = {str(path): fingerprint(path) for corpus in corpora for path in corpus.paths}
     counts: Counter[str] = Counter()
     sizes: Counter[int] = Counter()
+    words = size = 0
     for total, pair in enumerate(_cleaned(config, counts), start=1):
         sizes[pair.corpus] += 1
+        words, size = words + len(pair.target.split()), size + len(pair.target.encode(errors="surrogatepass"))
         if total % 10_000 == 0:
             report("counting", total, None)
     total = sizes.total()
@@ -103,7 +109,7 @@ def divide(config: DataConfig, report: Report) -> Split:
         if not sizes[place]:
             raise DataError(f"{corpus.name}: no pair left to train on; give more lines or relax the cleaning")
     names = {name: sizes[place] for place, name in enumerate(config.names)}
-    return Split(sizes.total(), valid, every, dict(counts), files, names)
+    return Split(sizes.total(), valid, every, dict(counts), files, names, words, size)
 
 
 def _given(config: DataConfig) -> list[Pair]:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from headway.assemble import deterministic, trainer_of
+from headway.beginning import validation_interval
 from headway.data.feed import Feed
 from headway.forecast.ending import Epochs, ending
 from headway.forecast.measurement import Measured, measure
@@ -20,6 +21,7 @@ from headway.forecast.report import Forecast
 from headway.forecast.sizes import Shapes, memory_by_part, outline, parameters, traffic
 from headway.models.model import Model
 from headway.recipe import Recipe
+from headway.runtime.threads import limit_torch_threads
 from headway.screen import Screen
 from headway.training.config import TrainingConfig
 from headway.training.parallel import ALONE
@@ -40,10 +42,11 @@ def forecast(recipe: Recipe, *, device: torch.device, screen: Screen, processes:
 
     Nothing is kept. With several processes a CPU's threads are divided among them, as in training.
     """
+    limit_torch_threads()
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="headway-") as name, deterministic(recipe.training):
         begun, run = time.monotonic(), Path(name) / "run"
-        taken = sample(recipe, Path(name), most=SAMPLE, device=device, screen=screen)
+        taken = sample(recipe, Path(name), most=SAMPLE, device=device, screen=screen, processes=processes)
         if recipe.training.validate_every is None and recipe.training.steps is None:  # an epoch of the sample is short
             taken = replace(taken, recipe=_validated_every(taken.recipe, None))
         preparation = (time.monotonic() - begun) * taken.pairs / len(taken.prepared.store)
@@ -75,7 +78,7 @@ def _epochs(taken: Sample, trainer: Trainer, processes: int) -> Epochs:
     shortened = sum((1 - len(feed.plan(number)) / full for number in range(training.curriculum)), 0.0)
     batches = full * taken.pairs / len(taken.prepared.store)
     together = training.accumulate * processes
-    return Epochs(math.ceil(batches / together), shortened, max(100, min(int(batches) // together, 5000)))
+    return Epochs(math.ceil(batches / together), shortened, validation_interval(training, int(batches), processes))
 
 
 def _costs(shapes: Shapes, taken: Sample) -> NDArray[np.float64]:
@@ -100,6 +103,7 @@ def _drawn_up(
     kept, host = _memory(model, training, measured, device, processes)
     return Forecast(
         machine=_machine(device),
+        notes=taken.notes,
         pairs=taken.pairs,
         exact=taken.whole,
         vocabulary=taken.prepared.target.size,

@@ -216,7 +216,8 @@ def measure_validation(trainer: Trainer, valid: int) -> tuple[float, float]:
     assert isinstance(validator, Validator)
     model.eval()
     with torch.no_grad(), trainer.arithmetic():
-        loss = _loss_seconds(validator, model) * valid / max(1, len(validator.pairs))
+        most = trainer.config.validation_pairs or max(valid, len(validator.pairs))
+        loss = _loss_seconds(validator, model) * min(valid, most) / max(1, min(len(validator.pairs), most))
         return loss, _translation_seconds(validator, model)
 
 

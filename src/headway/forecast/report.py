@@ -12,6 +12,8 @@ class Forecast:
     """What a run will take on this machine."""
 
     machine: str
+    notes: list[str]
+    """What was chosen and why, and what to know before time is spent."""
     pairs: int
     """Training pairs."""
     exact: bool
@@ -113,7 +115,7 @@ class Forecast:
         ]
         if self.processes > 1:
             lines.append(f"traffic        {size(self.traffic)} from every process in an update; its time not counted")
-        return [*lines, *self._end()]
+        return [*self.notes, *lines, *self._end()]
 
     def _end(self) -> list[str]:
         end, before = self.ending, f"preparing the data {duration(self.preparation)}"

@@ -1,6 +1,5 @@
 """CTranslate2 as the engine: our model in its hands, our settings in its words, our scores for what it finds."""
 
-import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -13,6 +12,7 @@ from headway.engine.backend import nothing
 from headway.engine.engine import batches
 from headway.errors import ConfigError
 from headway.interop.specification import installed, refusal, write
+from headway.runtime.cores import read_cores
 from headway.search import DecodingConfig, Hypothesis, Request, Scoring, Symbols
 from headway.search.decode import ranked, wanted
 from headway.translator import Translator
@@ -28,11 +28,6 @@ IMPOSSIBLE = -1e9
 def silent(line: str) -> None:
     """Tell nobody."""
     del line
-
-
-def cores() -> int:
-    """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def backend_for(
@@ -118,7 +113,7 @@ class CTranslate2Backend:
         tell: Callable[[str], None] = silent,
     ) -> "CTranslate2Backend":
         """Hand a translator's model over; `workers` sentences are decoded at once, by default one for each core."""
-        ctranslate2, workers = installed(), workers or cores()
+        ctranslate2, workers = installed(), workers or read_cores().available
         with TemporaryDirectory(prefix="headway-") as folder:
             write(translator, Path(folder), int8=int8)
             inner = ctranslate2.Translator(

@@ -21,6 +21,7 @@ from headway.nn.residual import NormPlace
 from headway.sequences import Sequences
 
 PRESETS: Presets = {
+    "mini": {"dim": 128, "heads": 4, "hidden": 512, "layers": 2, "dropout": 0.1},
     "tiny": {"dim": 128, "heads": 4, "hidden": 512, "layers": 4, "dropout": 0.2},
     "small": {"dim": 256, "heads": 4, "hidden": 1024, "layers": 4, "dropout": 0.1},
     "base": {"dim": 512, "heads": 8, "hidden": 2048, "layers": 6, "dropout": 0.1},

@@ -11,23 +11,25 @@ from headway.nn.layers import LayerShape
 from headway.nn.positions import PositionKind
 from headway.nn.residual import NormPlace
 
-Preset = Literal["tiny", "small", "base", "big"]
+Preset = Literal["mini", "tiny", "small", "base", "big"]
 Presets = dict[Preset, dict[str, Any]]
 
 PRESETS: Presets = {
+    "mini": {"dim": 128, "heads": 4, "hidden": 512, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.1},
     "tiny": {"dim": 128, "heads": 4, "hidden": 256, "encoder_layers": 4, "decoder_layers": 4, "dropout": 0.3},
     "small": {"dim": 256, "heads": 4, "hidden": 1024, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.2},
     "base": {"dim": 512, "heads": 8, "hidden": 2048, "encoder_layers": 6, "decoder_layers": 6, "dropout": 0.1},
     "big": {"dim": 1024, "heads": 16, "hidden": 4096, "encoder_layers": 6, "decoder_layers": 6, "dropout": 0.3},
 }
-"""Sizes by name; `base` and `big` are the paper's (table 3), `tiny` is Wu et al.'s (2021) for 30,000 pairs."""
+"""Sizes by name; `base` and `big` are the paper's (table 3), `tiny` is Wu et al.'s (2021) for 30,000 pairs, `mini` is
+for minutes on a CPU."""
 
 
 class LayeredConfig(ModelConfig):
     """Layers of attention and feed-forward networks."""
 
     preset: Preset | None = None
-    """Sizes by name: tiny, small, base or big; what is set beside it wins."""
+    """Sizes by name: mini, tiny, small, base or big; what is set beside it wins."""
     dim: int = Field(256, gt=0, le=16384)
     """Features of a token's state; even, and a multiple of heads."""
     heads: int = Field(4, gt=0, le=256)
@@ -35,7 +37,7 @@ class LayeredConfig(ModelConfig):
     hidden: int = Field(1024, gt=0, le=65536)
     """Features inside the feed-forward network."""
     norm: NormPlace = "post"
-    """Where LayerNorm stands: post as in the paper, pre for deep models."""
+    """Where LayerNorm stands: post as in the paper, pre for deep models and short runs."""
     feedforward: FeedForwardKind = "relu"
     """relu, gelu, gated (SwiGLU), or convolutional (in the encoder; the decoder then has relu)."""
     dropout: float = Field(0.1, ge=0.0, lt=1.0)

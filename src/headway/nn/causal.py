@@ -7,7 +7,7 @@ from headway.nn.attention import Past, Visible
 from headway.nn.feedforward import FeedForward
 from headway.nn.layers import DecoderLayerOutput, LayerShape
 from headway.nn.recomputing import recomputed
-from headway.nn.stacks import DecoderOutput, final_norm
+from headway.nn.stacks import DecoderOutput, final_norm, stacked
 
 
 class CausalLayer(nn.Module):
@@ -44,7 +44,7 @@ class CausalDecoder(nn.Module):
 
     def __init__(self, layers: int, shape: LayerShape) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(CausalLayer(shape) for _ in range(layers))
+        self.layers = stacked(CausalLayer, layers, shape)
         self.norm = final_norm(shape)
 
     def forward(

@@ -7,7 +7,7 @@ from headway.nn.attention import Attended, KeyValues, MultiHeadAttention, Visibl
 from headway.nn.feedforward import FeedForward
 from headway.nn.layers import LayerShape
 from headway.nn.recomputing import recomputed
-from headway.nn.stacks import DecoderOutput, final_norm
+from headway.nn.stacks import DecoderOutput, final_norm, stacked
 
 
 class PositionalAttention(MultiHeadAttention):
@@ -71,7 +71,7 @@ class PositionalDecoder(nn.Module):
 
     def __init__(self, layers: int, shape: LayerShape) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(PositionalDecoderLayer(shape) for _ in range(layers))
+        self.layers = stacked(PositionalDecoderLayer, layers, shape)
         self.norm = final_norm(shape)
 
     def remember(self, states: Float[Tensor, "batch key dim"]) -> tuple[KeyValues, ...]:

@@ -1,17 +1,40 @@
 """Stacks of layers: the left and the right half of figure 1."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headway.nn.attention import KeyValues, Past, Visible
+from headway.nn.attention import KeyValues, MultiHeadAttention, Past, Visible
+from headway.nn.feedforward import ConvolutionalFeedForward, FeedForward
 from headway.nn.layers import DecoderLayer, EncoderLayer, LayerShape
 from headway.nn.recomputing import recomputed
 from headway.nn.residual import Norm
 
 Weights = tuple[Tensor, ...]
 """One `[sentences, heads, query, key]` a layer; empty when they were not asked for."""
+
+
+def stacked(layer: Callable[[LayerShape], nn.Module], layers: int, shape: LayerShape) -> nn.ModuleList:
+    """Layers one upon the other; what post-norm sub-layers add is small at first, so that deep stacks train stably.
+
+    As in DeepNet (Wang et al. 2022, section 4), but without its scaled residuals: values, outputs and feed-forward
+    networks begin multiplied by (8 · layers)^-1/4. A layer that stands alone needs none of it.
+    """
+    found = nn.ModuleList(layer(shape) for _ in range(layers))
+    if shape.norm == "post" and layers > 1:
+        factor = (8 * layers) ** -0.25
+        with torch.no_grad():
+            for module in found.modules():
+                if isinstance(module, MultiHeadAttention):
+                    module.inputs.weight[2 * module.dim :] *= factor
+                    module.output.weight *= factor
+                elif isinstance(module, FeedForward | ConvolutionalFeedForward):
+                    module.inner.weight *= factor
+                    module.outer.weight *= factor
+    return found
 
 
 def final_norm(shape: LayerShape) -> nn.Module:
@@ -24,7 +47,7 @@ class Encoder(nn.Module):
 
     def __init__(self, layers: int, shape: LayerShape) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(layers))
+        self.layers = stacked(EncoderLayer, layers, shape)
         self.norm = final_norm(shape)
 
     def forward(
@@ -57,7 +80,7 @@ class Decoder(nn.Module):
 
     def __init__(self, layers: int, shape: LayerShape) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(layers))
+        self.layers = stacked(DecoderLayer, layers, shape)
         self.norm = final_norm(shape)
 
     def remember(self, states: Float[Tensor, "*batch key dim"]) -> tuple[KeyValues, ...]:

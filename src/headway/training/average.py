@@ -1,7 +1,11 @@
 """A moving average of the weights: smoother than any of the points training passes through."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
+
+from headway.training.parallel import placed
 
 
 class MovingAverage:
@@ -20,3 +24,8 @@ class MovingAverage:
         decay = min(self.decay, (1 + step) / (10 + step))
         current = [weight.detach() for weight in self._weights.values()]
         torch._foreach_lerp_(list(self.weights.values()), current, 1.0 - decay)
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Go on from a stored average."""
+        for name, weight in self.weights.items():
+            weight.copy_(placed(weights[name], weight))

@@ -198,17 +198,21 @@ class Checkpoints:
         With another number of processes than then, the generators cannot go on: they are seeded anew.
         """
         folder = self.path(step)
-        load_parameters(model, read_tensors(folder / "model.safetensors"), str(folder))
-        _load_optimiser(model, optimiser, read_tensors(folder / "optimiser.safetensors"))
-        if average is not None:
-            stored = read_tensors(folder / "average.safetensors")
-            average.weights = {name: placed(stored[name], like) for name, like in average.weights.items()}
+        self.restore(step, model, optimiser, average)
         progress = Progress.from_json((folder / "progress.json").read_text(encoding="utf-8"))
         if progress.world == parallel.world:
             set_random_state(read_tensors(folder / "random.safetensors"), _device(model), parallel.rank)
         else:
             torch.manual_seed((step << 16) + parallel.rank)
         return progress
+
+    def restore(self, step: int, model: nn.Module, optimiser: Optimiser, average: MovingAverage | None = None) -> None:
+        """Bring model, optimiser and moving average to the state of `step`; the generators go on as they are."""
+        folder = self.path(step)
+        load_parameters(model, read_tensors(folder / "model.safetensors"), str(folder))
+        _load_optimiser(model, optimiser, read_tensors(folder / "optimiser.safetensors"))
+        if average is not None:
+            average.load(read_tensors(folder / "average.safetensors"))
 
     def average(self, steps: list[int]) -> Tensors:
         """The mean of the weights at several steps, summed in double precision; of moving averages where they are."""

@@ -1,5 +1,6 @@
 """The settings of training."""
 
+import math
 import re
 from typing import Annotated, Literal
 
@@ -18,9 +19,9 @@ class TrainingConfig(Settings):
     seed: int = Field(1, ge=0, lt=1 << 31)
     """The source of all chance: same seed, same data, same machine, same model."""
     steps: Positive | None = None
-    """Updates at most; unset: until it no longer improves."""
+    """Updates at most; unset: until the time is over or all epochs are done."""
     epochs: Positive | None = None
-    """Passes over the data at most; unset: 200 where neither steps nor time set an end."""
+    """Passes over the data at most; unset: 10 to 300, more for a small corpus; at least 100 with a time budget."""
     time: str | None = None
     """A wall-clock budget such as 90s, 30m or 2h; schedule and validation are fitted to it."""
     batch_tokens: Positive | Literal["auto"] | None = None
@@ -30,11 +31,11 @@ class TrainingConfig(Settings):
     accumulate: Positive = 1
     """Batches of every process to an update, every target token weighing the same."""
     learning_rate: float | None = Field(None, gt=0.0, le=10.0)
-    """The highest learning rate; unset: 0.4 / dim, a quarter of it where start.model is set."""
+    """The highest learning rate; unset: by the width of the model and the batch, lower where start.model is set."""
     schedule: ScheduleKind | None = None
-    """After warm-up: inverse_sqrt as in the paper; linear or cosine to zero at the last step (need steps or time)."""
+    """After warm-up: linear or cosine to zero at the last step, or inverse_sqrt as in the paper."""
     warmup: int | None = Field(None, ge=0, le=1 << 40)
-    """Updates to the highest learning rate; unset: 4,000 (2,000 below dim 512), a tenth of the steps at most."""
+    """Updates to the highest learning rate; unset: 4,000 (2,000 below dim 512), fewer in a short run."""
     optimiser: OptimiserKind = "adam"
     """adam as in the paper; adamw: with weight decay; muon: orthogonal updates of matrices, AdamW for the rest."""
     weight_decay: float = Field(0.0, ge=0.0, lt=1.0)
@@ -68,7 +69,7 @@ class TrainingConfig(Settings):
     precision: Literal["fp32", "bf16"] | None = None
     """Arithmetic of the matrix products; unset: bf16 on GPUs that have it, else fp32."""
     validate_every: Positive | None = None
-    """Updates between validations; unset: about an epoch, or a tenth of the steps."""
+    """Updates between validations; unset: a tenth of the steps, an eighth of the time, else about an epoch."""
     save_every: Positive | None = None
     """Updates between checkpoints, besides those of every validation; unset: about ten minutes."""
     metric: Literal["loss", "bleu", "chrf"] = "loss"
@@ -79,8 +80,10 @@ class TrainingConfig(Settings):
     """How many of the best checkpoints are averaged into the model."""
     samples: int = Field(3, ge=0, le=100)
     """Sample translations shown at each validation."""
-    validation_sentences: Positive = 200
-    """Validation sentences that are translated for BLEU and chrF; the loss always takes all."""
+    validation_pairs: Positive | None = None
+    """Validation pairs whose loss is measured, spread over all; unset: all, fewer where time is short."""
+    validation_sentences: Positive | None = None
+    """Validation sentences that are translated for BLEU and chrF; unset: 200, fewer where time is short."""
     log_every: Positive = 50
     """Updates between two lines of the journal."""
 
@@ -101,7 +104,12 @@ class TrainingConfig(Settings):
     @model_validator(mode="after")
     def _fits(self) -> "TrainingConfig":
         if self.schedule in ENDING and self.steps is None and self.time is None:
-            raise ValueError(f"schedule {self.schedule} must know its end; set steps or time")
+            if self.epochs is None:
+                raise ValueError(f"schedule {self.schedule} must know its end; set steps, epochs or time")
+            if self.curriculum:
+                raise ValueError(
+                    f"schedule {self.schedule}: a curriculum has epochs of unequal length; set steps or time"
+                )
         if self.weight_decay and self.optimiser == "adam":
             raise ValueError("weight_decay is not Adam's; set optimiser to adamw or muon")
         if self.optimiser == "muon" and self.sharded:
@@ -121,3 +129,14 @@ def seconds(text: str) -> float:
     if not 0 < total < 1e9:
         raise ValueError(f"{text!r} is not a duration; write 90s, 30m or 2h")
     return total
+
+
+def duration(seconds: float) -> str:
+    """A duration as `seconds` reads it, rounded up: 90s, 25m, 1h30m."""
+    if seconds <= 120:
+        return f"{max(1, math.ceil(seconds))}s"
+    minutes = math.ceil(seconds / 60)
+    if minutes <= 120:
+        return f"{minutes}m"
+    hours, minutes = divmod(5 * math.ceil(minutes / 5), 60)
+    return f"{hours}h{minutes}m" if minutes else f"{hours}h"

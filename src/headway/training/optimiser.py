@@ -70,10 +70,19 @@ class Optimiser:
         return next((part.state[weight] for part in self.parts if weight in part.state), {})
 
     def remember(self, weight: nn.Parameter, state: dict[str, Tensor]) -> None:
-        """The inverse of `state`."""
+        """The inverse of `state`; tensors that are there already are filled, because captured updates hold them."""
         for part in self.parts:
             if any(weight is each for group in part.param_groups for each in group["params"]):
-                part.state[weight] = dict(state)
+                own = part.state[weight]
+                for name, value in state.items():
+                    own[name] = own[name].copy_(value) if name in own else value
+
+    def forget(self) -> None:
+        """Go back to the state before the first update."""
+        for part in self.parts:
+            for state in part.state.values():
+                for value in state.values():
+                    value.zero_()
 
 
 def matrices(model: nn.Module) -> set[Tensor]:

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from headway.errors import HeadwayError, Interrupted
 from headway.models.model import Model
 from headway.nn.attention import MultiHeadAttention
+from headway.runtime.threads import share_threads
 
 RESTARTS = 100
 """How often processes that were killed are started again, each time from the latest checkpoint."""
@@ -190,7 +191,7 @@ def launch(processes: int, arguments: Sequence[str]) -> None:
 
     # A store shared with the launcher still holds the keys of the processes before: restarts would then fail at random.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // processes)))
+    share_threads(os.environ, torch.get_num_threads() // processes)
     for name in ("torch.distributed.elastic", "torch.distributed.launcher"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     for _ in range(RESTARTS + 1):

@@ -1,7 +1,9 @@
 """How far a run has come: the part of its state that is not tensors."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+
+from headway.training.collapse import LossHistory
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Progress:
     """Updates planned, where that is known."""
     time: str | None = None
     """The time budget they were planned for, if for one."""
+    epochs: int | None = None
+    """The epochs they were planned for, if for a number of them."""
     seconds: float = 0.0
     """Wall-clock time spent so far."""
     validated: int = 0
@@ -32,6 +36,14 @@ class Progress:
     """Batches of this many cells did not fit into memory: as large ones are split."""
     world: int = 1
     """Processes that trained together."""
+    losses: LossHistory = field(default_factory=LossHistory)
+    """The training loss of late and at its lowest."""
+    known_loss: float | None = None
+    """The lowest validation loss with outputs that differ from each other."""
+    collapses: int = 0
+    """Collapses so far; each halves the learning rate."""
+    recovered: int = 0
+    """The step at which training last went back to earlier weights; the learning rate is warmed up again from there."""
 
     def to_json(self) -> str:
         """The progress as JSON."""
@@ -42,4 +54,5 @@ class Progress:
         """The inverse of `to_json`."""
         tree = json.loads(text)
         tree["best"] = tuple((float(value), int(step)) for value, step in tree["best"])
+        tree["losses"] = LossHistory(**tree.get("losses", {}))
         return cls(**tree)

@@ -18,3 +18,8 @@ def learning_rate(step: int, *, peak: float, warmup: int, kind: ScheduleKind, st
         raise ValueError(f"a {kind} schedule needs the number of steps")
     left = max(0.0, steps + 1 - step) / max(1, steps + 1 - warmup)
     return peak * left if kind == "linear" else peak * (1 - math.cos(math.pi * left)) / 2
+
+
+def shortened_warmup(warmup: int, steps: int) -> int:
+    """The warm-up of a short run: an eighth of its updates, at least a hundred, but at most half of them."""
+    return min(warmup, max(steps // 8, min(100, steps // 2)))

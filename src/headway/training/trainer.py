@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from headway.data.batches import Batch
 from headway.errors import HeadwayError, Interrupted
@@ -16,6 +17,7 @@ from headway.training.average import MovingAverage
 from headway.training.background import Background
 from headway.training.captured import CapturedUpdates, Outcome
 from headway.training.checkpoint import Checkpoints, Snapshot, load_parameters
+from headway.training.collapse import RECOVERIES, RISE, WINDOW, LossHistory
 from headway.training.config import TrainingConfig, seconds
 from headway.training.gradients import Gradients
 from headway.training.journal import Journal
@@ -23,7 +25,7 @@ from headway.training.optimiser import Optimiser
 from headway.training.pace import Pace
 from headway.training.parallel import Parallel, number, whole
 from headway.training.progress import Progress
-from headway.training.schedule import ENDING, learning_rate
+from headway.training.schedule import ENDING, learning_rate, shortened_warmup
 from headway.training.signals import Stopper, interrupted
 from headway.training.stream import Feed, Stream
 
@@ -31,7 +33,7 @@ VALIDATIONS = 8
 """Validations within a time budget, at most."""
 REPLANNED = 10
 """Updates after which a time budget is planned anew: the machine may have become faster or slower."""
-VALIDATING = 0.25
+VALIDATING = 0.1
 """The share of a time budget they may take."""
 CLOSING = 2
 """Validations after the last update: of the best checkpoint, and of the average of the best."""
@@ -51,6 +53,8 @@ class Validation:
     """`loss` in nats a token, and `bleu` and `chrf` where sentences were translated."""
     samples: list[str]
     """A few sources, references and outputs, as lines."""
+    constant: bool = False
+    """All sentences were translated alike, though their references differ."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,8 @@ class Trainer:
     parallel: Parallel
     stopper: Stopper
     progress: Progress
+    initial_weights: Callable[[], dict[str, Tensor]]
+    """Builds the weights that training began with once more."""
     _began: float = field(default=0.0, init=False)
     _agreed: float = field(default=0.0, init=False)
     """Seconds since then by the clock of the first process, when all last agreed on it."""
@@ -110,6 +116,8 @@ class Trainer:
     _validating: float = field(default=0.0, init=False)
     """Seconds the last validation took, checkpoint included."""
     _validations: int = field(default=VALIDATIONS, init=False)
+    _most: int | None = field(default=None, init=False)
+    """Updates of all epochs, where their number is set."""
     _background: Background = field(default_factory=Background, init=False)
     _begun: list["_Begun"] = field(default_factory=list, init=False)
     """Updates whose outcome has not been told yet."""
@@ -143,20 +151,35 @@ class Trainer:
             elif over:
                 return over
             else:
-                self._begin(stream.take(self.progress, self.config.accumulate))
+                batches = stream.take(self.progress, self.config.accumulate)
+                self._limit(stream.length)
+                self._begin(batches)
                 self._advance(stream.length)
                 if self._settling_due():
                     self._settle()
+                if self.progress.step % WINDOW == 0:
+                    self._guard()
                 if self.progress.step % REPLANNED == 0:
                     self._plan()
                 if self._saving_due():
                     self._save()
 
+    def _limit(self, length: int) -> None:
+        """Hear how many batches an epoch has: the epochs that are set then set the number of steps."""
+        progress, together = self.progress, self.config.accumulate * self.parallel.world
+        if self.config.epochs is None or self.config.curriculum:
+            return
+        later = (self.config.epochs - progress.epoch - 1) * -(-length // together)
+        self._most = progress.step + -(-(length - progress.position) // together) + later
+        if self.config.time is None and progress.steps is None:
+            self.progress = replace(progress, steps=self._most)
+
     def _settling_due(self) -> bool:
         """Updates taken by the host are known at once; the outcome of captured ones is asked for now and then."""
         step = self.progress.step
         planned = self.config.time is not None and step % REPLANNED == 0
-        asked = step == 1 or planned or step % self.config.log_every == 0 or self._validation_due(bool(self._over()))
+        asked = step == 1 or planned or step % self.config.log_every == 0 or step % WINDOW == 0
+        asked = asked or self._validation_due(bool(self._over()))
         return self.captured is None or self.captured.failed or self.captured.full or asked
 
     def check(self) -> None:
@@ -197,7 +220,7 @@ class Trainer:
                 self.optimiser.step(begun.rate)
             self._begun.append(begun._replace(outcome=Outcome(float(surprise), norm)))
         if self.average is not None and finite:
-            self.average.update(step)
+            self.average.update(step - self.progress.recovered)
 
     def _replayed(self, batches: Sequence[Batch], begun: _Begun) -> bool:
         """Begin an update by replaying a graph, where there can be one."""
@@ -222,6 +245,9 @@ class Trainer:
             self._pace.tick(sum(each.units for each in begun), len(begun))
         for each, outcome in zip(begun, outcomes, strict=True):
             self._judge_gradient(each.step, outcome.norm)
+            if math.isfinite(outcome.surprise):
+                losses = self.progress.losses.add(outcome.surprise, each.units)
+                self.progress = replace(self.progress, losses=losses)
             yield Update(
                 each.step,
                 self.progress.steps,
@@ -254,6 +280,42 @@ class Trainer:
         if self.progress.skipped >= MOST_SKIPPED:
             raise HeadwayError(f"step {step}: {MOST_SKIPPED} updates in a row were not finite; lower the learning rate")
 
+    def _guard(self) -> None:
+        """Compare the loss of late with its lowest, and recover where training has collapsed."""
+        losses = self.progress.losses.close()
+        self.progress = replace(self.progress, losses=losses)
+        stationary = not self.config.curriculum and not self.config.scheduled_sampling  # else the loss may rise
+        if losses.collapsed and stationary:
+            self._recover(f"loss {losses.latest:.2f}, it was {losses.lowest:.2f}")
+
+    def _recover(self, found: str) -> None:
+        """Go back to the best weights and go on from them at half the rate."""
+        if self.progress.collapses >= RECOVERIES:
+            return
+        step, back = self.progress.step, self._restore_best()
+        where = f"the checkpoint of step {back}" if back else "the initial weights"
+        said = f"step {step}: training collapsed ({found}); going back to {where} with half the learning rate"
+        self.journal.say(said)
+        self.journal.scalars(step, {"train/collapsed": float(back)})
+        collapses = self.progress.collapses + 1
+        self.progress = replace(self.progress, losses=LossHistory(), collapses=collapses, recovered=step)
+
+    def _restore_best(self) -> int:
+        """Load the best checkpoint into the model, or 0 where there is none: the initial weights."""
+        self._background.wait()
+        known = [step for _, step in self.progress.best] if self.parallel.first else []
+        sound = (step for step in known if self.checkpoints.sound(step, self.journal.say))
+        step = int(self.parallel.exchange(next(sound, 0))[0][0])
+        if step:
+            self.checkpoints.restore(step, self.model, self.optimiser, self.average)
+        else:
+            self.optimiser.forget()
+            weights = self.initial_weights()
+            load_parameters(self.model, weights, "the initial weights")
+            if self.average is not None:
+                self.average.load(weights)
+        return step
+
     def _advance(self, length: int) -> None:
         epoch, position = self.progress.epoch, self.progress.position + self.config.accumulate * self.parallel.world
         if position >= length:
@@ -271,9 +333,12 @@ class Trainer:
         steps = self.progress.steps
         if self.config.time is not None:
             if steps is None and kind in ENDING:  # still measuring: where it will fall to is not known
-                return peak * min(1.0, step / max(warmup, 1))
-            warmup = min(warmup, steps // 8) if steps else warmup
-        return learning_rate(step, peak=peak, warmup=warmup, kind=kind, steps=steps)
+                kind = "inverse_sqrt"
+            warmup = shortened_warmup(warmup, steps) if steps else warmup
+        rate = learning_rate(step, peak=peak, warmup=warmup, kind=kind, steps=steps)
+        if self.progress.collapses:
+            rate *= 0.5**self.progress.collapses * min(1.0, (step - self.progress.recovered) / max(warmup, 1))
+        return rate
 
     def _plan(self) -> None:
         """Fit the number of steps to what is left of a time budget, at the speed of late."""
@@ -288,7 +353,8 @@ class Trainer:
         left = (1 - SPARED) * (total - spent) - ahead * self._validating
         own = self.progress.step + self._pace.updates_in(left), self._validations
         planned, self._validations = (int(value) for value in self.parallel.exchange(*own)[0])
-        self.progress = replace(self.progress, steps=min(planned, self.config.steps or planned))
+        limits = [limit for limit in (self.config.steps, self._most) if limit is not None]
+        self.progress = replace(self.progress, steps=min([planned, *limits]))
 
     def _over(self) -> str:
         """Why training is over, or nothing."""
@@ -324,17 +390,25 @@ class Trainer:
         found = self._judge()
         scores, step = found.scores, self.progress.step
         value = scores[self.config.metric] * (1 if self.config.metric == "loss" else -1)
-        added = [(value, step)] if math.isfinite(value) else []  # what is not a number is never among the best
+        known = self.progress.known_loss
+        collapsed = found.constant and known is not None and scores["loss"] > known + RISE
+        added = [(value, step)] if math.isfinite(value) and not collapsed else []  # else never among the best
         better = bool(added) and (not self.progress.best or value < self.progress.best[0][0])
         best = tuple(sorted([*self.progress.best, *added])[: self.config.average])
         stale = 0 if better else self.progress.stale + 1
-        self.progress = replace(self.progress, validated=step, best=best, stale=stale, seconds=self._elapsed())
+        if not found.constant and math.isfinite(scores["loss"]):
+            known = scores["loss"] if known is None else min(known, scores["loss"])
+        self.progress = replace(
+            self.progress, validated=step, best=best, stale=stale, known_loss=known, seconds=self._elapsed()
+        )
         self.journal.scalars(step, {f"valid/{name}": number for name, number in scores.items()})
         self.journal.text(step, "samples", found.samples)
         told = ", ".join(f"{name} {number:.3f}" for name, number in scores.items())
         self.journal.say(f"step {step}: validation {told}{' (best)' if better else ''}")
         for line in found.samples:
             self.journal.say(line)
+        if collapsed:
+            self._recover("all outputs have become identical")
         self._save()
         self._validating = time.monotonic() - began
         self._plan()
@@ -351,8 +425,8 @@ class Trainer:
         model.eval()
         with torch.no_grad(), self.arithmetic():
             found = self.validate(model, self.check)
-        agreed = self.parallel.exchange(*found.scores.values())[0]
-        return Validation(dict(zip(found.scores, agreed, strict=True)), found.samples)
+        *agreed, constant = self.parallel.exchange(*found.scores.values(), int(found.constant))[0]
+        return Validation(dict(zip(found.scores, agreed, strict=True)), found.samples, bool(constant))
 
     def _save(self) -> None:
         """Copy the state and write it beside the training that goes on."""

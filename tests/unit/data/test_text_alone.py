@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
+from headway.choices import CorpusSize, Machine, choose
 from headway.data.cleaning import CleaningConfig, clean
 from headway.data.config import DataConfig
 from headway.data.feed import Feed
@@ -13,7 +14,7 @@ from headway.data.pairs import Files, Pair, read_pairs
 from headway.data.preparation import divide, prepare, reopen
 from headway.data.tokenizer import TokenizerConfig
 from headway.errors import ConfigError
-from headway.recipe import Recipe, choose
+from headway.recipe import Recipe
 from headway.validation import validation_batches
 
 LINES = [f"le chat voit {number} pommes" for number in range(60)] + ["merci ."] * 20
@@ -138,15 +139,15 @@ def test_a_text_stands_alone(settings, told):
 def test_what_is_left_open_is_chosen_for_a_language_model(text):
     import torch
 
-    cpu = torch.device("cpu")
-    chosen = choose(Recipe(data=DataConfig(text=text)), 100, cpu)
+    size, cpu = CorpusSize(100, 900.0), Machine(torch.device("cpu"))
+    chosen = choose(Recipe(data=DataConfig(text=text)), size, cpu).recipe
     assert (chosen.model.architecture, chosen.model.preset) == ("language", "tiny")
     assert chosen.training.label_smoothing == 0.0
     assert chosen.decoding.sample and chosen.decoding.limit(0) == chosen.model.longest - 1
-    again = choose(chosen, 100, cpu)
+    again = choose(chosen, size, cpu).recipe
     assert again == chosen
     smoothed = Recipe(data=DataConfig(text=text), training={"label_smoothing": 0.1}, decoding={"longest": 9})
-    kept = choose(smoothed, 100, cpu)
+    kept = choose(smoothed, size, cpu).recipe
     assert (kept.training.label_smoothing, kept.decoding.longest) == (0.1, 9)
 
 
@@ -160,4 +161,5 @@ def test_a_model_and_its_data_have_the_same_sides(text, tmp_path):
         with pytest.raises(ValidationError, match=told):
             Recipe.model_validate({"data": data, "model": model}, strict=False)
     with pytest.raises(ConfigError, match=r"training\.metric"):
-        choose(Recipe(data=DataConfig(text=text), training={"metric": "bleu"}), 9, torch.device("cpu"))
+        bleu = Recipe(data=DataConfig(text=text), training={"metric": "bleu"})
+        choose(bleu, CorpusSize(9, 90.0), Machine(torch.device("cpu")))

@@ -8,8 +8,8 @@ import torch
 
 from headway import building
 from headway.building import capturable
+from headway.choices import CorpusSize, Machine, choose
 from headway.errors import Interrupted
-from headway.recipe import choose
 
 GPU = torch.device("cuda")
 
@@ -49,4 +49,5 @@ def test_updates_are_captured_unless_dropout_could_not_be_drawn_again(monkeypatc
     monkeypatch.setattr(building, "compiles", lambda: True)
     given = recipe(layout="packed", precision="bf16", recompute=recompute)
     model = given.model.model_copy(update=shape)
-    assert capturable(choose(given.model_copy(update={"model": model}), 100, torch.device("cpu")), GPU) is captured
+    size, cpu = CorpusSize(100, 900.0), Machine(torch.device("cpu"))
+    assert capturable(choose(given.model_copy(update={"model": model}), size, cpu).recipe, GPU) is captured

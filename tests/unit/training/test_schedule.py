@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from headway.training.config import TrainingConfig, seconds
-from headway.training.schedule import learning_rate
+from headway.training.schedule import learning_rate, shortened_warmup
 
 
 def rate(step, kind="inverse_sqrt", steps=None):
@@ -54,3 +54,7 @@ def test_cosine_falls_slowly_at_first_and_at_last_from_its_peak_to_zero():
     falls = [left - right for left, right in pairwise(values)]
     assert max(falls) == pytest.approx(falls[100], rel=0.01)
     assert falls[0] < falls[50] < falls[100] > falls[150] > falls[-1]
+
+
+def test_the_warm_up_of_a_short_run_is_half_then_a_hundred_updates_then_an_eighth():
+    assert [shortened_warmup(2000, steps) for steps in (60, 300, 600, 1600, 10**6)] == [30, 100, 100, 200, 2000]

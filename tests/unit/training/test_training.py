@@ -1,6 +1,8 @@
 import json
 import math
+import os
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import headway
-from headway.errors import ConfigError, DataError, FolderError, HeadwayError
+from headway.errors import ConfigError, DataError, FolderError, HeadwayError, Interrupted
 from headway.folders import sha256
 from headway.training.checkpoint import parameters
 from headway.training.trainer import Validation
@@ -88,8 +90,32 @@ def test_resume_when_finished_does_nothing_new(recipe, run, tmp_path, screen):
 
 def test_more_steps_may_be_asked_for_at_resume(recipe, run, tmp_path, screen):
     run(recipe(), tmp_path / "run")
-    run(recipe(steps=16, warmup=1), tmp_path / "run", resume=True)
+    run(recipe(steps=16, warmup=6), tmp_path / "run", resume=True)
     assert screen.updates[-1].step == 16
+
+
+def test_epochs_set_the_steps_and_a_resumed_run_keeps_them(recipe, run, tmp_path, screen, state_of):
+    def stop(update):
+        if update.step == 17:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    settings = recipe(steps=None, epochs=2, validate_every=100)
+    run(settings, tmp_path / "whole")
+    last = screen.updates[-1]
+    assert last.step == last.steps and last.epoch == 1
+    assert last.learning_rate < 0.1 * settings.training.learning_rate
+    screen.hook = stop
+    with pytest.raises(Interrupted):
+        run(settings, tmp_path / "broken")
+    run(settings, tmp_path / "broken", resume=True)
+    assert state_of(tmp_path / "broken", last.step) == state_of(tmp_path / "whole", last.step)
+
+
+def test_the_steps_that_epochs_leave_are_counted_from_where_a_run_is(trainer):
+    made = trainer(steps=None, epochs=3)
+    made.progress = replace(made.progress, step=10, epoch=1, position=4)
+    made._limit(12)
+    assert made.progress.steps == 10 + 8 + 12
 
 
 def test_a_changed_setting_at_resume_is_refused_by_name(recipe, run, tmp_path):

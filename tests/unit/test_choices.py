@@ -1,0 +1,170 @@
+import tomllib
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headway.choices import TIMED_EPOCHS, CorpusSize, Machine, choose
+from headway.config import validated, write_toml
+from headway.data.preparation import Split
+from headway.errors import ConfigError
+from headway.recipe import Recipe, differences
+
+DATA = {"data": {"source": "a", "target": "b"}}
+TWO_CORES, GPU_SPEED = 2e11, 7e14
+
+
+def machine(kind="cpu", speed=TWO_CORES):
+    made = Machine(torch.device(kind))
+    vars(made).update(speed=speed, half=kind == "cuda")
+    return made
+
+
+H200 = machine("cuda", GPU_SPEED)
+
+
+def choices(pairs=29_000, on=None, tokens=None, **groups):
+    recipe = validated(Recipe, DATA | groups, "test")
+    return choose(recipe, CorpusSize(pairs, tokens or 15.0 * pairs), on or machine())
+
+
+def chosen(pairs=29_000, on=None, **groups):
+    return choices(pairs, on, **groups).recipe
+
+
+def preset(pairs, on, time):
+    return chosen(pairs, on, training={"time": time} if time else {}).model.preset
+
+
+def test_the_size_grows_with_the_data_the_machine_and_the_time():
+    assert [preset(29_000, machine(), time) for time in ("6m", "30m", "12h")] == ["mini", "tiny", "small"]
+    assert preset(29_000, H200, "2m") == "small"
+    assert [preset(pairs, H200, "12h") for pairs in (1_000, 300_000, 3_000_000, 50_000_000)] == [
+        "tiny", "small", "base", "big",
+    ]  # fmt: skip
+    assert preset(3_000_000, H200, "1m") == "small"
+    assert preset(3_000_000, machine(), None) == "tiny"
+
+
+def test_a_setting_that_is_no_size_leaves_the_choice_of_the_preset():
+    plain, rotary = chosen(), chosen(model={"positions": "rotary"})
+    assert plain.model.preset == rotary.model.preset == "tiny"
+    assert differences(plain, rotary) == ["model.positions"]
+
+
+def test_a_given_size_or_preset_is_kept():
+    assert chosen(model={"preset": "base"}).model.dim == 512
+    assert chosen(model={"dim": 64, "heads": 2}).model.dim == 64
+    assert chosen(model={"dim": 64, "heads": 2}).model.preset is None
+
+
+def test_dropout_grows_with_the_passes_over_the_data_unless_it_is_set():
+    dropout = [chosen(training={"epochs": epochs}).model.dropout for epochs in (3, 30, 60)]
+    assert dropout == [0.1, 0.2, 0.3]
+    assert chosen(training={"epochs": 60}, model={"dropout": 0.15}).model.dropout == 0.15
+
+
+def test_the_norm_stands_after_few_layers_and_before_many_or_in_short_runs():
+    assert chosen(training={"time": "6m"}).model.norm == "post"
+    assert chosen(training={"steps": 900}).model.norm == "pre"
+    assert chosen(training={"steps": 1000}).model.norm == "post"
+    assert chosen(training={"time": "6m"}, model={"encoder_layers": 6}).model.norm == "pre"
+    assert chosen(training={"steps": 9}, model={"norm": "post"}).model.norm == "post"
+    assert chosen(training={"time": "2m"}, model={"preset": "base"}, on=H200).model.norm == "pre"
+
+
+def test_batches_on_a_cpu_leave_enough_updates():
+    short, long = chosen(training={"time": "2m"}).training, chosen(training={"time": "5h"}).training
+    assert short.batch_tokens < long.batch_tokens
+    assert chosen(training={"time": "2m", "batch_tokens": 3000}).training.batch_tokens == 3000
+
+
+def test_the_learning_rate_falls_with_width_and_depth_and_for_very_small_batches():
+    def rate(dim=128, batch=2048, layers=3, **training):
+        model = {"dim": dim, "heads": 4, "encoder_layers": layers, "decoder_layers": layers}
+        return chosen(model=model, training={"batch_tokens": batch, "steps": 9, **training}).training.learning_rate
+
+    assert rate(128) == pytest.approx(2 * rate(256), rel=0.05)
+    assert rate(layers=6) == rate() == pytest.approx(2 * rate(layers=24), rel=0.05)
+    assert rate(batch=512) == rate() == pytest.approx(2 * rate(batch=128), rel=0.05)
+    assert rate(batch=128, accumulate=4) == rate()
+    assert rate(learning_rate=0.5) == 0.5
+
+
+def test_every_run_has_an_end_and_a_small_corpus_is_not_repeated_for_ever():
+    assert chosen(pairs=3_000_000).training.epochs == 10
+    assert chosen(pairs=1_000).training.epochs == 300
+    assert chosen(pairs=100_000).training.epochs == 27
+    assert chosen(training={"time": "30m"}).training.epochs == TIMED_EPOCHS
+    assert chosen(training={"steps": 10}).training.epochs is None
+    assert chosen(training={"steps": 10, "epochs": 3}).training.epochs == 3
+
+
+def test_time_that_is_too_short_or_more_than_needed_is_said_before_training():
+    (short,) = choices(training={"time": "20s"}).warnings
+    assert "20s is too short for a useful model" in short and "would be enough" in short
+    enough = short.split("; ")[1].split()[0]
+    assert choices(training={"time": enough}).warnings == []
+    assert "0.1 epochs" in choices(pairs=3_000_000, training={"time": "10m"}).warnings[0]
+    (long,) = choices(pairs=2_000, training={"time": "10h"}).warnings
+    assert "training ends after 300 epochs" in long
+
+
+@pytest.mark.parametrize("training", [{"time": "1h"}, {"time": "2h", "steps": 300}, {"time": "1h", "epochs": 2}])
+def test_time_is_not_called_too_short_where_something_else_ends_the_run(training):
+    assert not any("too short" in line for line in choices(pairs=50, training=training).warnings)
+
+
+def test_a_batch_holds_the_longest_sentence():
+    assert chosen(training={"time": "1m"}, model={"longest": 1024}).training.batch_tokens == 1024
+
+
+def test_a_slower_machine_needs_more_time():
+    assert choices(training={"time": "5m"}).warnings == []
+    assert choices(on=machine(speed=TWO_CORES / 20), training={"time": "5m"}).warnings != []
+
+
+def test_one_line_says_what_was_chosen_and_why():
+    line = choices(training={"time": "6m"}).summary
+    assert line.startswith("chosen for 29,000 pairs and 6m at about ")
+    for part in (
+        "2+2 layers of 128",
+        "post-norm",
+        "dropout 0.1",
+        "vocabulary up to 4,000",
+        "learning rate",
+        "updates",
+        "epochs",
+    ):
+        assert part in line
+
+
+def test_a_corpus_is_measured_in_words_or_in_bytes_whichever_is_more():
+    split = Split(10, [], 0, {}, {}, words=80, bytes=700)
+    assert CorpusSize.of(split).tokens == 10 + 200.0
+    assert CorpusSize.of(replace(split, bytes=70)).tokens == 10 + 80
+    assert CorpusSize.of(split).scaled(100) == CorpusSize(100, 2100.0)
+
+
+def test_decoding_that_the_model_cannot_do_is_told_before_it_is_trained():
+    with pytest.raises(ConfigError, match=r"decoding\.no_repeat: a fertility model writes all tokens at once"):
+        chosen(model={"architecture": "fertility"}, decoding={"no_repeat": 3})
+    assert chosen(model={"architecture": "mask-predict"}, decoding={"shortest_extra": 3}).decoding.shortest_extra == 3
+    assert chosen(decoding={"no_repeat": 3}).decoding.no_repeat == 3
+
+
+def test_separate_vocabularies_are_not_tied_three_ways():
+    assert chosen(tokenizer={"joint": False}).model.tie == "two-way"
+
+
+def test_a_chosen_recipe_survives_toml_and_needs_no_further_choice():
+    recipe = chosen(training={"steps": 100})
+    again = validated(Recipe, tomllib.loads(write_toml(recipe)), "test")
+    assert differences(recipe, again) == []
+    assert choose(again, CorpusSize(1, 1.0), machine()).recipe == again
+
+
+def test_a_machine_is_measured_once():
+    measured = Machine(torch.device("cpu"))
+    assert 1e7 < measured.speed < 1e15
+    assert measured.speed == measured.speed
