@@ -51,17 +51,20 @@ WORKER = Path(__file__).resolve().parent / "peers" / "marian.py"
 HEADWAY, MARIAN = "headway", "marian"
 COMMON = {"heads": 4, "dropout": 0.1, "label_smoothing": 0.1, "warmup": 200, "batch_tokens": 2048, "init_std": 0.02}
 TINY = {**COMMON, "dim": 128, "hidden": 512, "layers": 4, "vocabulary": 8000, "rate": 1e-3}
+MINI = {**TINY, "layers": 2, "vocabulary": 4000, "batch_tokens": 512, "rate": 2e-3, "warmup": 400}
 SETTINGS: dict[str, dict[str, Any]] = {
     "tiny": TINY,
     "tiny-fast": {**TINY, "rate": 2e-3},
     "tiny-4000": {**TINY, "vocabulary": 4000},
     "tiny-xavier": {**TINY, "rate": 2e-3, "vocabulary": 4000, "init_std": 128**-0.5},
-    "mini": {**TINY, "layers": 2, "vocabulary": 4000, "batch_tokens": 512, "rate": 2e-3, "warmup": 400},
+    "mini": MINI,
+    "mini-fast": {**MINI, "rate": 3e-3},
+    "mini-plain": {**MINI, "dropout": 0.0},
     "small": {**TINY, "dim": 256, "hidden": 1024, "layers": 3, "rate": 5e-4},
     "wide": {**TINY, "dim": 256, "hidden": 1024, "layers": 2},
 }
-"""Marian's, `mini` with the size, vocabulary and batches that Headway chooses; `init_std` is that of transformers, and
-for tiny-xavier that of Xavier's initialisation."""
+"""Marian's. The three of `MINI` have the size, vocabulary and batches that Headway chooses; `init_std` is that of
+transformers, and for tiny-xavier that of Xavier's initialisation."""
 
 
 @dataclass

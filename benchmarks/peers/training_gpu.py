@@ -338,8 +338,11 @@ def _nowhere(vocabulary: int, longest: int) -> Any:
 
     class Nothing(TokenStore):
         def __init__(self) -> None:
-            self.manifest = {"key": {"tokenizers": []}}
+            self.manifest = {"key": {"tokenizers": []}, "pairs": 0}
             self.source_lengths = self.target_lengths = np.array([longest - 1], np.int32)
+
+        def gather(self, side: Any, pairs: Any) -> Any:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     symbols = JsonTokenizer.train(["ab ab ba"], TokenizerConfig(vocabulary=300))
     symbols.size = vocabulary

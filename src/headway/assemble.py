@@ -26,11 +26,11 @@ from headway.building import (
 from headway.data.preparation import Prepared
 from headway.errors import ConfigError, HeadwayError
 from headway.finish import finish
-from headway.models.model import Model
+from headway.models.model import Autoregressive, Model
 from headway.recipe import Recipe
 from headway.runtime.threads import limit_torch_threads
 from headway.screen import Screen, Silent
-from headway.start import open_start, start_from_vectors
+from headway.start import initialize_tables, open_start, start_from_vectors
 from headway.training.average import MovingAverage
 from headway.training.captured import CapturedUpdates
 from headway.training.checkpoint import Checkpoints, parameters
@@ -44,7 +44,7 @@ from headway.training.passes import Pass
 from headway.training.progress import Progress
 from headway.training.signals import Stopper
 from headway.training.trainer import Trainer
-from headway.validation import Validator, validation_batches
+from headway.validation import Validator, log_frequencies, validation_batches
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -233,10 +233,12 @@ def _restored(progress: Progress, training: TrainingConfig, parallel: Parallel, 
 
 
 def _start(model: Model, recipe: Recipe, prepared: Prepared, screen: Screen) -> None:
-    """Begin from another model, or from vectors, where the recipe says so."""
+    """Begin from another model, or from vectors, where the recipe says so; else set what can be known before."""
     if recipe.start is not None:
         open_start(recipe.start).fill(model, prepared.source, prepared.target)
         screen.say(f"beginning from the model in {recipe.start.model}")
+    elif isinstance(model, Autoregressive):
+        initialize_tables(model, log_frequencies(prepared))
     data = recipe.data
     sides = (
         (data.source_vectors, model.source_embedding, prepared.source),

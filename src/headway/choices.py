@@ -16,6 +16,7 @@ from headway.models.layered import LayeredConfig, Preset
 from headway.models.model import ModelConfig
 from headway.models.transformer import TransformerConfig
 from headway.nn.compiling import compiles
+from headway.nn.positions import PositionKind
 from headway.nn.residual import NormPlace
 from headway.recipe import SIZES, Recipe, mismatch
 from headway.runtime.speed import matrix_speed
@@ -50,8 +51,10 @@ MOST_SENTENCES = 200
 """Sentences that a validation translates."""
 POST_LAYERS, POST_UPDATES = 4, 1000
 """Layers up to which post-norm is chosen, and updates from which on."""
-DROPOUTS = ((60, 0.3), (20, 0.2), (0, 0.1))
-"""Dropout by the passes over the data, from so many on."""
+FIRST_EPOCHS = 4
+"""Passes over the data that need no dropout."""
+DROPOUT_PER_DOUBLING, MOST_DROPOUT = 0.075, 0.3
+"""What every doubling of them adds, and where that ends."""
 UNKNOWN_VOCABULARY = 1000
 """Supposed of characters, words and tokenizers that are given."""
 EFFICIENCY = {"cuda": 0.5, "cpu": 0.8}
@@ -159,7 +162,7 @@ class _Plan:
             settings = {"longest": 256, **settings, "preset": preset}
         plan = cls(kind.model_validate(settings), vocabulary, corpus, machine, recipe.training)
         if kind is TransformerConfig:
-            settings = {"norm": plan.norm, **settings}
+            settings = {"norm": plan.norm, "positions": plan.positions, **settings}
         return replace(plan, model=kind.model_validate({"dropout": plan.dropout, **settings}))
 
     @cached_property
@@ -231,6 +234,12 @@ class _Plan:
         return "post" if shallow and self.updates >= POST_UPDATES else "pre"
 
     @property
+    def positions(self) -> PositionKind:
+        """Rotary ones are learned sooner; on a GPU, which takes far more updates, sinusoids are free of cost."""
+        on_cpu, even = self.machine.device.type == "cpu", getattr(self.model, "width", 1) % 2 == 0
+        return "rotary" if on_cpu and even else "sinusoidal"
+
+    @property
     def updates(self) -> float:
         """Updates that will be done."""
         if self.training.steps is not None and self.training.time is None:
@@ -241,7 +250,8 @@ class _Plan:
     @property
     def dropout(self) -> float:
         """By the passes over the data: what is seen often must be harder to learn by heart."""
-        return next(share for passes, share in DROPOUTS if self.passes >= passes)
+        doublings = math.log2(max(self.passes / FIRST_EPOCHS, 1.0))
+        return round(min(MOST_DROPOUT, DROPOUT_PER_DOUBLING * doublings), 2)
 
     def warnings(self, training: TrainingConfig) -> Iterator[str]:
         """What the user should know before time is spent."""
@@ -347,6 +357,7 @@ def _summary(recipe: Recipe, plan: _Plan) -> str:
         why += f" and {training.time} at about {plan.speed:,.0f} tokens/s"
     made = [model.shape_in_words]
     made += [f"{model.norm}-norm"] if isinstance(model, LayeredConfig) else []
+    made += [f"{model.positions} positions"] if isinstance(model, TransformerConfig) else []
     made += [f"dropout {model.dropout:g}"]
     made += [f"vocabulary up to {plan.vocabulary:,}"] if recipe.tokenizer.vocabulary is not None else []
     made += [f"batches of {batch:,} tokens" if isinstance(batch, int) else "batches as large as memory allows"]

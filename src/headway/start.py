@@ -4,8 +4,11 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 
 from headway.config import Settings, validated
@@ -15,7 +18,8 @@ from headway.data.preparation import Report, Split, vocabulary_texts
 from headway.data.tokenizer import JsonTokenizer, Tokenizer, TokenizerConfig
 from headway.data.vectors import read_vectors
 from headway.errors import ConfigError
-from headway.models.model import Model, ModelConfig
+from headway.models.model import Autoregressive, Model, ModelConfig
+from headway.models.transformer import Transformer
 from headway.nn.embedding import Embedding
 from headway.training.checkpoint import load_parameters, parameters
 from headway.translator import Translator, load
@@ -24,6 +28,8 @@ FREE = frozenset({"preset", "dropout", "attention_dropout", "activation_dropout"
 """Settings of a model that may differ from those of the folder: no weight depends on them."""
 TABLES = {"source_embedding.weight": 0, "target_embedding.weight": 1, "output.weight": 1, "output.bias": 1, "ends": 0}
 """Weights with a row a token, and whose: 0 is source, 1 is target."""
+SMALL = 0.02
+"""Standard deviation of the embeddings of a new Transformer, at any width."""
 
 
 class StartConfig(Settings):
@@ -104,6 +110,20 @@ class Start:
 def open_start(config: StartConfig) -> Start:
     """Load the model a run begins from; its folder is verified first and nothing in it is executed."""
     return Start(config, load(config.model))
+
+
+def initialize_tables(model: Autoregressive[Any, Any], log_frequencies: NDArray[np.float64]) -> None:
+    """Set the weights with a row per token so that training does not start with what can be known before.
+
+    Output biases are the log-probabilities of the tokens. The embeddings of a Transformer are small: Adam's steps do
+    not depend on the size of a weight, so small ones change sooner.
+    """
+    with torch.no_grad():
+        model.output.bias.copy_(torch.from_numpy(log_frequencies))
+        if isinstance(model, Transformer):
+            tables = {model.source_embedding.weight, model.target_embedding.weight, model.output.weight}
+            for table in tables:  # one, where all are tied
+                table.mul_(SMALL / table.std())
 
 
 def start_from_vectors(embedding: Embedding, path: Path, tokenizer: Tokenizer) -> int:

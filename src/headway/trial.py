@@ -64,7 +64,7 @@ def sample(
     found = split.pairs + (len(split.valid) if split.every else 0)
     whole = taken >= lines
     clean = found if whole else lines * found // taken
-    valid = min(data.held_out, clean // 20) if split.every and not whole else len(split.valid)
+    valid = data.held_out_of(clean) if split.every and not whole else len(split.valid)
     pairs = clean - (valid if split.every else 0)
     recipe, chosen = recipe.model_copy(update={"data": data}), None
     if recipe.start is None:  # which leaves nothing to choose by the number of pairs

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from headway.data.batches import Batch
 from headway.data.pairs import Pair
@@ -116,17 +117,19 @@ def validation_batches(prepared: Prepared, longest: int, cells: int = 4096, most
     return [_batch(prepared, group) for group in groups if group]
 
 
-def unigram_loss(prepared: Prepared, batches: list[Batch]) -> float:
-    """Nats per token of the validation pairs by the frequencies of target tokens in training, plus one for each.
-
-    A model that is no better has not learned to translate. A large corpus is sampled.
-    """
+def log_frequencies(prepared: Prepared) -> NDArray[np.float64]:
+    """The log-probability of every target token by its count in training plus one; a large corpus is sampled."""
     store, target = prepared.store, prepared.target
-    pairs = np.arange(0, len(store), -(-len(store) // COUNTED))
+    pairs = np.arange(0, len(store), max(1, -(-len(store) // COUNTED)))
     tokens, _ = store.gather("target", pairs)
     counts = np.bincount(tokens, minlength=target.size).astype(np.float64)
     counts[target.end] += len(pairs)
-    logs = np.log((counts + 1) / (counts.sum() + target.size))
+    return np.asarray(np.log((counts + 1) / (counts.sum() + target.size)))
+
+
+def unigram_loss(prepared: Prepared, batches: list[Batch]) -> float:
+    """Nats per validation token of a unigram model: a model that is no better has not learned to translate."""
+    target, logs = prepared.target, log_frequencies(prepared)
     labels = [batch.labels[batch.labels != target.padding].numpy() for batch in batches]
     return -float(logs[np.concatenate(labels)].mean()) if labels else math.inf
 

@@ -47,9 +47,9 @@ def test_the_size_grows_with_the_data_the_machine_and_the_time():
 
 
 def test_a_setting_that_is_no_size_leaves_the_choice_of_the_preset():
-    plain, rotary = chosen(), chosen(model={"positions": "rotary"})
-    assert plain.model.preset == rotary.model.preset == "tiny"
-    assert differences(plain, rotary) == ["model.positions"]
+    plain, learned = chosen(), chosen(model={"positions": "learned"})
+    assert plain.model.preset == learned.model.preset == "tiny"
+    assert differences(plain, learned) == ["model.positions"]
 
 
 def test_a_given_size_or_preset_is_kept():
@@ -59,8 +59,8 @@ def test_a_given_size_or_preset_is_kept():
 
 
 def test_dropout_grows_with_the_passes_over_the_data_unless_it_is_set():
-    dropout = [chosen(training={"epochs": epochs}).model.dropout for epochs in (3, 30, 60)]
-    assert dropout == [0.1, 0.2, 0.3]
+    dropout = [chosen(training={"epochs": epochs}).model.dropout for epochs in (3, 8, 16, 300)]
+    assert dropout == [0.0, 0.07, 0.15, 0.3]
     assert chosen(training={"epochs": 60}, model={"dropout": 0.15}).model.dropout == 0.15
 
 
@@ -71,6 +71,13 @@ def test_the_norm_stands_after_few_layers_and_before_many_or_in_short_runs():
     assert chosen(training={"time": "6m"}, model={"encoder_layers": 6}).model.norm == "pre"
     assert chosen(training={"steps": 9}, model={"norm": "post"}).model.norm == "post"
     assert chosen(training={"time": "2m"}, model={"preset": "base"}, on=H200).model.norm == "pre"
+
+
+def test_positions_are_rotary_on_a_cpu_where_features_come_in_pairs():
+    assert chosen().model.positions == "rotary"
+    assert chosen(model={"dim": 10, "heads": 2}).model.positions == "sinusoidal"
+    assert chosen(on=H200).model.positions == "sinusoidal"
+    assert chosen(model={"positions": "learned"}).model.positions == "learned"
 
 
 def test_batches_on_a_cpu_leave_enough_updates():
@@ -130,6 +137,7 @@ def test_one_line_says_what_was_chosen_and_why():
     for part in (
         "2+2 layers of 128",
         "post-norm",
+        "rotary positions",
         "dropout 0.1",
         "vocabulary up to 4,000",
         "learning rate",

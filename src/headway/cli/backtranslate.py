@@ -128,6 +128,6 @@ def _hold_out(data: "DataConfig", folder: Path) -> None:
         return ((pair.source, pair.target) for pair in every if pair.source.strip() and pair.target.strip())
 
     total = sum(1 for _ in pairs())
-    step = total // min(data.held_out, total // 20) if total >= 20 else 2
+    step = total // data.held_out_of(total) if total >= 20 else 2
     facts = {"text": [sha256(path) for path in true.paths], "step": step}
     write_pairs(folder, lambda _: islice(pairs(), step // 2, None, step), facts)

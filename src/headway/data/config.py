@@ -95,7 +95,7 @@ class DataConfig(Settings):
     invalid: Invalid = "refuse"
     """What happens to lines that are not UTF-8: refuse the file, or skip and count them."""
     held_out: int = Field(1000, gt=0, le=100_000)
-    """Pairs held out for validation at most, and never more than one in twenty."""
+    """Maximum number of validation pairs held out; a small corpus gives one in fifty or 200, at most one in twenty."""
     cleaning: CleaningConfig = CleaningConfig()
     """Which pairs are left out."""
     alignment: Path | None = None
@@ -135,6 +135,10 @@ class DataConfig(Settings):
         if self.alignment is not None and self.word_dropout:
             raise ValueError("alignment links words that word_dropout would leave out; leave one of them out")
         return self
+
+    def held_out_of(self, pairs: int) -> int:
+        """How many of so many pairs are held out: few of a small corpus, which needs them more for training."""
+        return min(self.held_out, pairs // 20, max(200, pairs // 50))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def divide(config: DataConfig, report: Report) -> Split:
     if config.validation():
         valid = _given(config)
     else:
-        wanted = min(config.held_out, total // 20)
+        wanted = config.held_out_of(total)
         every = total // wanted if wanted else 2
         if total == 1:
             raise DataError(f"{corpora[0].name}: one pair only; give more lines")

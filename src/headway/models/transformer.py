@@ -152,7 +152,7 @@ class Transformer(Autoregressive[Encoded, DecoderState]):
         x = self._embed(self.target_embedding, tokens, positions)
         if self.lean is not None and state.coverage is None:
             added = lineage.added, state.visible.added
-            states, past = self.lean(x, state.memory, added, state.past)
+            states, past = self.lean(x, state.memory, added, state.past, positions)
             return states, replace(state, past=past, lineage=lineage, length=state.length + 1)
         own = Visible(added=lineage.added, distance=(lineage.positions - state.length)[None])
         weigh = state.coverage is not None

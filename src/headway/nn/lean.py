@@ -1,7 +1,7 @@
 """A decoding step in straight lines: what `Decoder.forward` computes for a few new positions, without its modules.
 
 On a CPU the products of a small model take less time than calling the modules around them. `Decoder.forward` is the
-slow twin, and does what this cannot: learning, attention weights, and positions that enter the attention scores.
+slow twin, and does what this cannot: learning, attention weights, and positions that are added to attention scores.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headway.nn.attention import KeyValues, Past
@@ -46,6 +46,7 @@ class LeanLayer(NamedTuple):
     inner: Affine
     outer: Affine
     norms: tuple[nn.LayerNorm, ...]
+    positions: Positions
 
     @classmethod
     def of(cls, layer: DecoderLayer) -> "LeanLayer":
@@ -59,6 +60,7 @@ class LeanLayer(NamedTuple):
             Affine.of(layer.feedforward.inner.weight, layer.feedforward.inner.bias),
             Affine.of(layer.feedforward.outer.weight, layer.feedforward.outer.bias),
             (layer.attention_residual.norm, layer.cross_residual.norm, layer.feedforward_residual.norm),
+            own.positions,
         )
 
 
@@ -101,9 +103,9 @@ class LeanDecoder(StraightLines):
 
     @staticmethod
     def serves(decoder: Decoder) -> bool:
-        """Whether positions stay out of its attention."""
+        """Whether positions add nothing to its attention scores."""
         layers = [layer for layer in decoder.layers if isinstance(layer, DecoderLayer)]
-        return all(type(layer.attention.positions) is Positions for layer in layers)
+        return all(layer.attention.positions.bias is None for layer in layers)
 
     @torch.no_grad()
     def __call__(
@@ -112,12 +114,14 @@ class LeanDecoder(StraightLines):
         memory: Sequence[KeyValues],
         added: tuple[Tensor | None, Tensor | None],
         past: Sequence[Past],
+        positions: Int[Tensor, "batch query"],
     ) -> tuple[Float[Tensor, "batch query dim"], tuple[Past, ...]]:
         """The states of the new positions, and the memory with them; `added` hides keys of the target and source."""
         shape, width = x.shape, self.width
         split, rows, after = (*shape[:2], -1, self.heads, width), x.flatten(0, 1), []
         for layer, source, earlier in zip(self.layers, memory, past, strict=True):
             query, key, value = layer.own(self._enter(rows, layer.norms[0])).view(split).unbind(2)
+            query, key = (layer.positions.turn(each, positions) for each in (query, key))
             after.append(earlier.extended(KeyValues(key, value)))
             rows = self._leave(rows, layer.own_output(_attended(query, after[-1].held(), added[0])), layer.norms[0])
             query = layer.asking(self._enter(rows, layer.norms[1])).view(*shape[:2], self.heads, width)

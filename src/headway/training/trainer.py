@@ -33,7 +33,7 @@ VALIDATIONS = 8
 """Validations within a time budget, at most."""
 REPLANNED = 10
 """Updates after which a time budget is planned anew: the machine may have become faster or slower."""
-VALIDATING = 0.1
+VALIDATING = 0.03
 """The share of a time budget they may take."""
 CLOSING = 2
 """Validations after the last update: of the best checkpoint, and of the average of the best."""
@@ -375,6 +375,8 @@ class Trainer:
             return False
         if every is None:  # a time budget, in which the number of steps is not known at first
             every = max(1, progress.steps // self._validations) if progress.steps else progress.step + 1
+            if progress.steps and progress.steps - progress.step < every / 2:  # the last one is near
+                return over
         return over or progress.step - progress.validated >= every
 
     def _saving_due(self) -> bool:

@@ -134,9 +134,10 @@ def test_half_precision_is_refused_on_a_cpu():
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("feedforward", ["relu", "gelu", "gated"])
-def test_a_step_in_straight_lines_is_a_step(norm, feedforward):
-    plain = build(norm=norm, feedforward=feedforward, positions="learned")
-    lean = ready(build(norm=norm, feedforward=feedforward, positions="learned"))
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_a_step_in_straight_lines_is_a_step(norm, feedforward, positions):
+    plain = build(norm=norm, feedforward=feedforward, positions=positions)
+    lean = ready(build(norm=norm, feedforward=feedforward, positions=positions))
     assert lean.lean is not None
     tokens, parents = torch.tensor([[4, 5], [6, 7]]), torch.tensor([[0, 0], [0, 0]])
     with torch.inference_mode():
@@ -165,8 +166,8 @@ def test_a_step_in_straight_lines_sees_weights_that_change():
     assert [each[0].score for each in before] != [each[0].score for each in after]
 
 
-@pytest.mark.parametrize("positions", ["rotary", "relative", "alibi"])
-def test_positions_in_the_attention_go_the_long_way(positions):
+@pytest.mark.parametrize("positions", ["relative", "alibi"])
+def test_positions_added_to_attention_scores_go_the_long_way(positions):
     assert ready(build(positions=positions)).lean is None
 
 

@@ -208,7 +208,7 @@ def test_a_run_trains_translates_keeps_its_sentence_ends_and_is_gone_on_with(hea
     assert headway("train", *files, "--out", tmp_path / "run", *sets).code == 0
     source = b"le chat voit . un chien mange .\ntout\n"
     lines = headway("translate", tmp_path / "run", "--beam", 3, "--nbest", 2, "--device", "cpu", stdin=source).lines
-    assert len(lines) == 4
+    assert {line.split(" ||| ")[0] for line in lines} == {"0", "1"}
     page = tmp_path / "page.html"
     assert headway("attention", tmp_path / "run", "le chat . un", "--out", page, "--device", "cpu").code == 0
     assert "cross" in page.read_text(encoding="utf-8")

@@ -68,7 +68,7 @@ def fit(made, screen, first, until=10**9):
 
 def test_training_that_collapses_goes_on_from_its_best_checkpoint_at_half_the_rate(by_loss, recipe, trainer, screen):
     made = trainer(settings(recipe))
-    (line,) = fit(made, screen, first=29, until=36)
+    (line,) = fit(made, screen, first=29, until=34)
     assert "going back to the checkpoint of step 28 with half the learning rate" in line
     rates = {update.step: update.learning_rate for update in screen.updates}
     back = made.progress.recovered
@@ -84,7 +84,7 @@ def test_training_that_collapses_goes_on_from_its_best_checkpoint_at_half_the_ra
 
 def test_without_a_checkpoint_it_begins_again_from_the_initial_weights(by_loss, recipe, trainer, screen):
     made = trainer(settings(recipe, validate_every=50))
-    (line,) = fit(made, screen, first=29, until=36)
+    (line,) = fit(made, screen, first=29, until=34)
     assert "going back to the initial weights" in line
     losses = {update.step: update.loss for update in screen.updates}
     assert losses[made.progress.recovered + 1] == pytest.approx(losses[1], abs=0.5)

@@ -313,3 +313,19 @@ def test_the_best_checkpoints_are_those_of_the_metric_asked_for(trainer, metric,
     column = ("loss", "bleu", "chrf").index(metric)
     expected = sorted((sign * values[column], step) for step, values in scores.items())[:2]
     assert list(made.progress.best) == expected
+
+
+def test_outputs_begin_at_the_frequencies_of_the_target_tokens(trainer):
+    begun = trainer()
+    bias, (_, batches) = begun.model.output.bias.detach(), begun.feed.epoch(0, 0)
+    labels = torch.cat([batch.labels[batch.labels != begun.validate.target.padding] for batch in batches])
+    counts = torch.bincount(labels, minlength=len(bias))
+    torch.testing.assert_close(bias, torch.log((counts + 1) / (counts + 1).sum()))
+
+
+@pytest.mark.parametrize("tie", ["three-way", "none"])
+def test_the_embeddings_of_a_transformer_begin_small(trainer, recipe, tie):
+    settings = recipe()
+    model = trainer(settings.model_copy(update={"model": settings.model.model_copy(update={"tie": tie})})).model
+    for table in (model.source_embedding.weight, model.target_embedding.weight, model.output.weight):
+        assert table.std().item() == pytest.approx(0.02)
