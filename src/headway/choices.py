@@ -57,10 +57,10 @@ DROPOUT_PER_DOUBLING, MOST_DROPOUT = 0.075, 0.3
 """What every doubling of them adds, and where that ends."""
 UNKNOWN_VOCABULARY = 1000
 """Supposed of characters, words and tokenizers that are given."""
-EFFICIENCY = {"cuda": 0.5, "cpu": 0.8}
+EFFICIENCY = {"cuda": 0.5, "cpu": 0.85}
 """The share of the speed of a large matrix product that training reaches in its products."""
-OVERHEAD = {"cuda": 3e-7, "cpu": 2e-5}
-"""Seconds per token that training spends besides on small things."""
+OVERHEAD = {"cuda": 4e-8, "cpu": 1.2e-5}
+"""Seconds per token and layer that training spends on everything else."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ class Machine:
     def tokens_per_second(self, model: ModelConfig, vocabulary: int) -> float:
         """Target tokens that such a model learns from, about: every weight takes six operations."""
         operations = 6.0 * model.fewest_parameters(vocabulary)
-        alone = 1 / (operations / (EFFICIENCY[self.device.type] * self.speed) + OVERHEAD[self.device.type])
+        kind = self.device.type
+        alone = 1 / (operations / (EFFICIENCY[kind] * self.speed) + OVERHEAD[kind] * _layers(model))
         return alone * self.processes if self.device.type == "cuda" else alone  # the cores of a CPU are shared
 
 
@@ -321,12 +322,16 @@ def _drops_attention(model: ModelConfig, machine: Machine) -> bool:
 
 def learning_rate_for(model: ModelConfig, batch: int, warmup: int, *, tuned: bool) -> float:
     """The highest rate: lower for wide and deep models, very small batches, and post-norm with little warm-up."""
-    depth = getattr(model, "encoder_layers", 0) + getattr(model, "decoder_layers", 0)
-    rate = RATE / model.dim * math.sqrt(min(1.0, batch / SMALLEST_BATCH)) * math.sqrt(min(1.0, 12 / max(depth, 1)))
+    rate = RATE / model.dim * math.sqrt(min(1.0, batch / SMALLEST_BATCH)) * math.sqrt(min(1.0, 12 / _layers(model)))
     if getattr(model, "norm", None) == "post":
         rate *= min(1.0, 0.25 + warmup / 100)
     rate /= 4 if tuned else 1  # what was learned before is not to be shaken off
     return float(f"{rate:.2g}")
+
+
+def _layers(model: ModelConfig) -> int:
+    """Layers of both sides together."""
+    return max(1, sum(getattr(model, name, 0) for name in ("encoder_layers", "decoder_layers", "layers")))
 
 
 def warmup_for(model: ModelConfig) -> int:

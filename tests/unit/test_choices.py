@@ -138,7 +138,7 @@ def test_one_line_says_what_was_chosen_and_why():
         "2+2 layers of 128",
         "post-norm",
         "rotary positions",
-        "dropout 0.1",
+        "dropout 0.08",
         "vocabulary up to 4,000",
         "learning rate",
         "updates",
