@@ -30,7 +30,7 @@ from headway.models.model import Autoregressive, Model
 from headway.recipe import Recipe
 from headway.runtime.threads import limit_torch_threads
 from headway.screen import Screen, Silent
-from headway.start import initialize_tables, open_start, start_from_vectors
+from headway.start import initialise_tables, open_start, start_from_vectors
 from headway.training.average import MovingAverage
 from headway.training.captured import CapturedUpdates
 from headway.training.checkpoint import Checkpoints, parameters
@@ -238,7 +238,7 @@ def _start(model: Model, recipe: Recipe, prepared: Prepared, screen: Screen) -> 
         open_start(recipe.start).fill(model, prepared.source, prepared.target)
         screen.say(f"beginning from the model in {recipe.start.model}")
     elif isinstance(model, Autoregressive):
-        initialize_tables(model, log_frequencies(prepared))
+        initialise_tables(model, log_frequencies(prepared))
     data = recipe.data
     sides = (
         (data.source_vectors, model.source_embedding, prepared.source),

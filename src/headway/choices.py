@@ -158,12 +158,15 @@ class _Plan:
             return cls(given, vocabulary, corpus, machine, recipe.training)  # which have sizes of their own
         kind = type(given) if given is not None else TransformerConfig if recipe.data.text is None else LanguageConfig
         settings = given.model_dump(exclude_unset=True) if given is not None else {}
-        if settings.keys().isdisjoint(SIZES):
+        sized = not settings.keys().isdisjoint(SIZES)
+        if not sized:
             preset = _size(kind, settings, vocabulary, corpus, machine, recipe.training.time)
             settings = {"longest": 256, **settings, "preset": preset}
         plan = cls(kind.model_validate(settings), vocabulary, corpus, machine, recipe.training)
         if kind is TransformerConfig:
-            settings = {"norm": plan.norm, "positions": plan.positions, **settings}
+            settings = {"norm": plan.norm, **settings}
+            if not sized:  # a model that is described is the same one on every device
+                settings = {"positions": plan.positions, **settings}
         return replace(plan, model=kind.model_validate({"dropout": plan.dropout, **settings}))
 
     @cached_property

@@ -112,7 +112,7 @@ def open_start(config: StartConfig) -> Start:
     return Start(config, load(config.model))
 
 
-def initialize_tables(model: Autoregressive[Any, Any], log_frequencies: NDArray[np.float64]) -> None:
+def initialise_tables(model: Autoregressive[Any, Any], log_frequencies: NDArray[np.float64]) -> None:
     """Set the weights with a row per token so that training does not start with what can be known before.
 
     Output biases are the log-probabilities of the tokens. The embeddings of a Transformer are small: Adam's steps do

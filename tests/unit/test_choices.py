@@ -73,9 +73,11 @@ def test_the_norm_stands_after_few_layers_and_before_many_or_in_short_runs():
     assert chosen(training={"time": "2m"}, model={"preset": "base"}, on=H200).model.norm == "pre"
 
 
-def test_positions_are_rotary_on_a_cpu_where_features_come_in_pairs():
+def test_positions_are_rotary_on_a_cpu_where_the_size_is_chosen_and_features_come_in_pairs():
     assert chosen().model.positions == "rotary"
-    assert chosen(model={"dim": 10, "heads": 2}).model.positions == "sinusoidal"
+    assert chosen(model={"preset": "tiny"}).model.positions == "sinusoidal"
+    assert chosen(model={"dim": 128, "heads": 4}).model.positions == "sinusoidal"
+    assert chosen(model={"head_dim": 3}).model.positions == "sinusoidal"
     assert chosen(on=H200).model.positions == "sinusoidal"
     assert chosen(model={"positions": "learned"}).model.positions == "learned"
 

@@ -50,8 +50,8 @@ def ending(training: TrainingConfig, epochs: Epochs, measured: Measured) -> Endi
     reason = min(limits, key=lambda name: limits[name])
     updates = int(limits[reason])
     every = training.validate_every or (max(1, updates // count) if count else epochs.every)
-    whole = training.validate_every is None and count is not None  # the one before the last update is left out
-    validations = max(1, math.floor(updates / every + 0.5)) if whole else math.ceil(updates / every)
+    timed = training.validate_every is None and count is not None  # none shortly before the last one
+    validations = max(1, math.floor(updates / every + 0.5)) if timed else math.ceil(updates / every)
     done = updates / epochs.updates + epochs.shortened
     return Ending(reason, updates, done, validations, costs.spent(updates, validations), every)
 

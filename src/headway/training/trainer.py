@@ -375,7 +375,7 @@ class Trainer:
             return False
         if every is None:  # a time budget, in which the number of steps is not known at first
             every = max(1, progress.steps // self._validations) if progress.steps else progress.step + 1
-            if progress.steps and progress.steps - progress.step < every / 2:  # the last one is near
+            if progress.steps and progress.steps - progress.step < every / 2:  # the last one comes soon
                 return over
         return over or progress.step - progress.validated >= every
 

@@ -329,3 +329,14 @@ def test_the_embeddings_of_a_transformer_begin_small(trainer, recipe, tie):
     model = trainer(settings.model_copy(update={"model": settings.model.model_copy(update={"tie": tie})})).model
     for table in (model.source_embedding.weight, model.target_embedding.weight, model.output.weight):
         assert table.std().item() == pytest.approx(0.02)
+
+
+def test_within_a_time_budget_no_validation_comes_shortly_before_the_last(trainer):
+    made = trainer(time="10m", steps=None, validate_every=None)
+    made._validations = 3
+
+    def due(step, validated):
+        made.progress = replace(made.progress, step=step, steps=100, validated=validated)
+        return made._validation_due(over=step == 100)
+
+    assert [due(66, 33), due(99, 66), due(100, 66)] == [True, False, True]
