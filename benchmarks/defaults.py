@@ -11,40 +11,43 @@ and a seeded sample of 20,000 of Tatoeba and 30,000 of Europarl. Every run is a 
 in a process of its own, which holds out pairs for its own validation; the default has no `--set`.
 
 A setting is chosen on the validation set of the corpus, which no run sees: BLEU of all its sentences, or the word error
-rate for CMUdict, decoded as `headway translate` does by default. The first seed trains the default and every setting of
-the grid; the other seeds train the default and the best settings, which are then scored on the test set as well. Of
-those the best is the one with the best mean on the validation set.
+rate for CMUdict, of what `headway translate` writes by default. The first seed trains the default and every setting of
+the grid; the other seeds train the default and the best settings. Of those the best is the one with the best mean on
+the validation set, and the table compares it with the default on the test set.
 
-Runs go side by side in rounds of always the same number, each on cores of its own; a round with too few is filled up
-with runs that are thrown away. RUNS keeps every result: given again, the command trains only what is missing, so that
-the table can be made in several sittings (`--rounds` ends one). A result is used again if corpus, settings, seed, time,
-device, threads and side-by-side are the same; where the library's source has changed since, a line on standard error
-says so, and `--again` trains these settings anew.
+Runs of all corpora go side by side in rounds of always the same number, each on cores of its own; a round with too few
+is filled up with runs that are thrown away. RUNS keeps every result: given again, the command trains only what is
+missing, so that the table can be made in several sittings (`--rounds` ends one). A result is used again if corpus,
+settings, seed, time, device, threads and side-by-side are the same; where the library's source has changed since, a
+line on standard error says so, and `--again` trains these settings anew.
 """
 
 import argparse
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from headway.errors import HeadwayError
-from peers.corpora import CORPORA, PARTS, Texts, prepare_texts
+from peers.corpora import CORPORA, PARTS, Sample, Texts, prepare_texts
 from peers.trials import (
     Line,
     Trial,
     code,
     described_run,
     machine,
+    run_together,
     show,
     stop_on_sigterm,
     train_command,
     train_together,
+    translate_command,
 )
 
 DEFAULT = "default"
@@ -53,7 +56,14 @@ FILLER = 1 << 20
 
 
 def setting(
-    size: str | tuple[int, int], norm: str, dropout: float, batch: int, rate: float, warmup: int, vocabulary: int
+    size: str | tuple[int, int],
+    norm: str,
+    dropout: float,
+    batch: int,
+    rate: float,
+    vocabulary: int = 4000,
+    *,
+    positions: str = "rotary",
 ) -> dict[str, Any]:
     """Settings of one point of a grid; a size is a preset, or features and layers of each side."""
     shape: dict[str, Any] = {"model.preset": size}
@@ -64,35 +74,36 @@ def setting(
     return {
         **shape,
         "model.norm": norm,
+        "model.positions": positions,
         "model.dropout": dropout,
         "training.batch_tokens": batch,
         "training.learning_rate": rate,
-        "training.warmup": warmup,
         "tokenizer.vocabulary": vocabulary,
     }
 
 
 CPU = {
-    "tiny-post": setting("tiny", "post", 0.1, 512, 3e-3, 300, 4000),
-    "mini-8000": setting("mini", "post", 0.1, 512, 3e-3, 400, 8000),
-    "mini-pre": setting("mini", "pre", 0.1, 512, 3e-3, 200, 4000),
-    "wide-post": setting((256, 2), "post", 0.1, 1024, 1.5e-3, 300, 4000),
-    "tiny-pre": setting("tiny", "pre", 0.1, 1024, 2e-3, 200, 4000),
-    "small-pre": setting("small", "pre", 0.1, 2048, 1e-3, 200, 4000),
-    "tiny-large-batch": setting("tiny", "pre", 0.3, 4096, 3e-3, 200, 8000),
-    "base-pre": setting("base", "pre", 0.1, 2048, 4e-4, 100, 4000),
+    "tiny-post": setting("tiny", "post", 0.1, 512, 3e-3),
+    "mini-8000": setting("mini", "post", 0.1, 512, 3e-3, 8000),
+    "mini-pre": setting("mini", "pre", 0.1, 512, 3e-3),
+    "wide-post": setting((256, 2), "post", 0.1, 1024, 1.5e-3),
+    "tiny-pre": setting("tiny", "pre", 0.1, 1024, 2e-3),
+    "small-pre": setting("small", "pre", 0.1, 2048, 1e-3),
+    "tiny-large-batch": setting("tiny", "pre", 0.3, 4096, 3e-3, 8000),
+    "base-pre": setting("base", "pre", 0.1, 2048, 4e-4),
 }
+"""The first four are the most promising ones."""
 GPU = {
-    "gpu-small-post": setting("small", "post", 0.3, 8192, 1e-3, 1000, 8000),
-    "gpu-small-pre": setting("small", "pre", 0.3, 25_000, 2e-3, 1000, 4000),
-    "gpu-base-post": setting("base", "post", 0.3, 25_000, 5e-4, 2000, 8000),
-    "gpu-base-pre": setting("base", "pre", 0.3, 8192, 5e-4, 1000, 4000),
-    "gpu-tiny-post": setting("tiny", "post", 0.3, 8192, 3e-3, 1000, 8000),
-    "gpu-tiny-pre": setting("tiny", "pre", 0.1, 4096, 3e-3, 1000, 4000),
-    "gpu-wide-pre": setting((512, 2), "pre", 0.3, 8192, 1e-3, 1000, 4000),
-    "gpu-small-few-tokens": setting("small", "post", 0.1, 4096, 1e-3, 1000, 2000),
+    "gpu-small-sinusoidal": setting("small", "post", 0.3, 4096, 1.6e-3, positions="sinusoidal"),
+    "gpu-small-rotary": setting("small", "post", 0.3, 4096, 1.6e-3),
+    "gpu-small-few-tokens": setting("small", "pre", 0.3, 2048, 1.6e-3),
+    "gpu-small-fast": setting("small", "pre", 0.2, 8192, 3e-3, positions="sinusoidal"),
+    "gpu-tiny-post": setting("tiny", "post", 0.1, 4096, 3e-3),
+    "gpu-medium-pre": setting((384, 4), "pre", 0.3, 4096, 1e-3),
+    "gpu-wide-post": setting((512, 3), "post", 0.3, 4096, 8e-4, 8000, positions="sinusoidal"),
+    "gpu-base-pre": setting("base", "pre", 0.3, 8192, 6e-4, 8000),
 }
-"""For minutes on a GPU, which takes hundreds of updates a second."""
+"""For minutes on a GPU, which takes dozens to hundreds of updates a second. Warm-up is chosen by Headway in all."""
 LISTS = {"cpu": CPU, "gpu": GPU}
 
 
@@ -118,45 +129,29 @@ class Grid:
         command = train_command(*sides, folder / "run", options.time, options.device, settings)
         return Trial(folder, request, command)
 
-    def train(self, trials: Iterable[Trial], *parts: str) -> None:
-        """Train what was not trained yet and score it on the validation set, in rounds."""
-        count, waiting = self.options.side_by_side, []
-        for trial in trials:
-            if trial.lacks(("valid", *parts)):
-                waiting.append(trial)
-            elif trial.result().get("code") != code():
-                print(f"{trial.folder.name}: trained by other source code; --again trains it anew", file=sys.stderr)
-        for first in range(0, len(waiting), count):
-            if self.options.rounds is not None and self.options.rounds <= 0:
-                raise _OverError
-            chosen = waiting[first : first + count]
-            fillers = [self.trial(DEFAULT, FILLER + place) for place in range(count - len(chosen))]
-            pin = torch.device(self.options.device).type == "cpu"
-            train_together([*chosen, *fillers], self.options.threads, pin=pin)
-            for filler in fillers:
-                filler.remove()
-            if self.options.rounds is not None:
-                self.options.rounds -= 1
-            for trial in chosen:
-                self.line(trial, *parts)
+    @cached_property
+    def samples(self) -> dict[str, Sample]:
+        """What is translated: the validation and the test set."""
+        return {part: self.texts.sample(part, self.options.sentences) for part in PARTS[1:]}
 
-    def line(self, trial: Trial, *parts: str) -> Line:
-        """The result of a trained run with the scores of `parts`; what was scored before is not scored again."""
-        result, wanted = trial.result(), ("valid", *parts)
-        missing = [part for part in wanted if part not in result]
-        if missing and "failed" not in result:
-            import headway
+    def ask(self, trial: Trial) -> list[str]:
+        """Write down the sources of both sets and give the command that translates them."""
+        given, sources = trial.folder / "source", chain(*(each.sources for each in self.samples.values()))
+        given.write_text("".join(f"{source}\n" for source in sources), encoding="utf-8")
+        (trial.folder / "output").unlink(missing_ok=True)
+        return translate_command(trial.run, given, trial.folder / "output", self.options.device)
 
-            translator = headway.load(trial.run, device=torch.device(self.options.device))
-            for part in missing:
-                sample = self.texts.sample(part, self.options.sentences)
-                outputs = [str(each) for each in translator(sample.sources)]
-                result[part] = self.texts.scores(outputs, sample)
-            result["parameters"] = sum(weight.numel() for weight in translator.model.parameters())
-            trial.keep(result | described_run(trial.run))
-        result = trial.result()
-        scores = {part: result[part] for part in wanted if part in result}
-        return {**trial.request, **scores, **{name: value for name, value in result.items() if name not in PARTS}}
+    def score(self, trial: Trial) -> None:
+        """Keep the scores of what was translated."""
+        outputs = (trial.folder / "output").read_text(encoding="utf-8").split("\n")
+        scores, first = {}, 0
+        for part, sample in self.samples.items():
+            scores[part] = self.texts.scores(outputs[first : first + len(sample.sources)], sample)
+            first += len(sample.sources)
+        trial.keep(trial.result() | scores | described_run(trial.run))
+
+    def line(self, trial: Trial) -> Line:
+        return {**trial.request, **trial.result()}
 
     def rank(self, name: str, seeds: list[int]) -> float:
         """The mean on the validation set, more being better; a run that failed is worse than all."""
@@ -165,19 +160,58 @@ class Grid:
             return float("-inf")
         return statistics.mean(self.texts.better(line["valid"][self.texts.corpus.headline]) for line in lines)
 
-    def measure(self) -> Iterator[Line]:
-        """All lines of a corpus."""
-        first, *others = self.options.seeds
+    def first(self) -> list[Trial]:
+        """The default and every setting of the grid with the first seed."""
+        return [self.trial(name, self.options.seeds[0]) for name in self.settings]
+
+    def best(self) -> list[str]:
+        """The settings that the validation set finds best."""
         grid = [name for name in self.settings if name != DEFAULT]
-        self.train(self.trial(name, first) for name in (DEFAULT, *grid))
-        yield from (self.line(self.trial(name, first)) for name in (DEFAULT, *grid))
-        best = sorted(grid, key=lambda name: self.rank(name, [first]), reverse=True)[: self.options.best]
-        self.train((self.trial(name, seed) for seed in (first, *others) for name in (DEFAULT, *best)), "test")
-        for name in (DEFAULT, *best):
-            yield from (self.line(self.trial(name, seed), "test") for seed in self.options.seeds)
-        if best:
-            chosen = max(best, key=lambda name: self.rank(name, self.options.seeds))
-            yield {"summary": "choice", **self.shared, "best": chosen, "among": best}
+        return sorted(grid, key=lambda name: self.rank(name, self.options.seeds[:1]), reverse=True)[: self.options.best]
+
+    def others(self) -> list[Trial]:
+        """The default and the best settings with the other seeds."""
+        return [self.trial(name, seed) for seed in self.options.seeds[1:] for name in (DEFAULT, *self.best())]
+
+    def choice(self) -> Line:
+        """The best setting by the mean on the validation set."""
+        best = self.best()
+        chosen = max(best, key=lambda name: self.rank(name, self.options.seeds))
+        return {"summary": "choice", **self.shared, "best": chosen, "among": best}
+
+
+def train_all(work: list[tuple[Grid, Trial]], options: argparse.Namespace) -> None:
+    """Train what was not trained yet, and translate and score both sets, in rounds of any corpora."""
+    count, pin = options.side_by_side, torch.device(options.device).type == "cpu"
+    waiting = [each for each in work if each[1].lacks(PARTS[1:])]
+    known = [each for each in work if each not in waiting]
+    for _, trial in known:
+        if trial.result().get("code") != code():
+            print(f"{trial.folder.name}: trained by other source code; --again trains it anew", file=sys.stderr)
+    for start in range(0, len(known), count):
+        score_all(known[start : start + count], options.threads, pin=pin)
+    for start in range(0, len(waiting), count):
+        if options.rounds is not None and options.rounds <= 0:
+            raise _OverError
+        chosen = waiting[start : start + count]
+        fillers = [work[0][0].trial(DEFAULT, FILLER + place) for place in range(count - len(chosen))]
+        train_together([*(trial for _, trial in chosen), *fillers], options.threads, pin=pin)
+        for filler in fillers:
+            filler.remove()
+        score_all(chosen, options.threads, pin=pin)
+        if options.rounds is not None:
+            options.rounds -= 1
+
+
+def score_all(work: list[tuple[Grid, Trial]], threads: int, *, pin: bool) -> None:
+    """Translate and score those that were trained and not scored yet."""
+    todo = [(grid, trial) for grid, trial in work if "failed" not in trial.result() and "test" not in trial.result()]
+    commands = [(grid.ask(trial), trial.log) for grid, trial in todo]
+    for place, status, _ in run_together(commands, threads, pin=pin):
+        grid, trial = todo[place]
+        if status:
+            raise HeadwayError(f"{trial.run}: cannot be translated with: {trial.problem()}")
+        grid.score(trial)
 
 
 def read_lines(path: Path) -> tuple[dict[tuple[Any, ...], Line], list[Line]]:
@@ -189,7 +223,7 @@ def read_lines(path: Path) -> tuple[dict[tuple[Any, ...], Line], list[Line]]:
         where = _where(line)
         if line.get("summary") == "choice":
             choices[where] = line
-        elif "test" in line:
+        else:
             results[(*where, line["setting"], line["seed"])] = line
     return results, list(choices.values())
 
@@ -199,7 +233,7 @@ def _where(line: Line) -> tuple[Any, ...]:
 
 
 def table(path: Path) -> str:
-    """A Markdown table: the default and the best setting of every corpus and machine, on the test set."""
+    """Markdown tables: the default beside the best setting on the test set, and all settings on the validation set."""
     results, choices = read_lines(path)
     rows = ["| corpus | machine | time | score | default | best of the grid | its score | default better by |"]
     rows += ["| --- " * 8 + "|"]
@@ -217,12 +251,39 @@ def table(path: Path) -> str:
             continue
         default, best = (statistics.mean(scores) for scores in found.values())
         better = (best - default) if corpus.lower_is_better else (default - best)
-        beside = f", {choice['side_by_side']} runs at once" if choice["side_by_side"] > 1 else ""
-        told = f"| {choice['corpus']} | {choice['machine']}{beside} | {choice['time']} | {corpus.headline} "
         shown = [_spread(scores) for scores in found.values()]
-        rows += [f"{told}| {shown[0]} | {choice['best']} | {shown[1]} | {better:+.2f} |"]
+        where = f"| {choice['corpus']} | {_machine(choice)} | {choice['time']} | {corpus.headline} "
+        rows += [f"{where}| {shown[0]} | {choice['best']} | {shown[1]} | {better:+.2f} |"]
     seeds = sorted({key[-1] for key in results})
-    return "\n".join([*rows, "", f"Test set, mean and standard deviation of the seeds {', '.join(map(str, seeds))}."])
+    told = f"Test set, mean and standard deviation of the seeds {', '.join(map(str, seeds))}."
+    return "\n".join([*rows, "", told, "", *_grids(results)])
+
+
+def _grids(results: dict[tuple[Any, ...], Line]) -> list[str]:
+    """Every setting on the validation set, a column for each corpus and machine."""
+    first = min(key[-1] for key in results)
+    lines = [line for key, line in results.items() if key[-1] == first]
+    places = list(dict.fromkeys(map(_where, lines)))
+    names = list(dict.fromkeys(line["setting"] for line in lines))
+    by_place = {(_where(line), line["setting"]): line for line in lines}
+    titles = (f"{place[0]}, {CORPORA[place[0]].headline}" for place in places)
+    rows = [f"| setting | {' | '.join(titles)} |", "| --- " * (1 + len(places)) + "|"]
+    for name in names:
+        cells = [_validated(by_place.get((place, name))) for place in places]
+        rows += [f"| {name} | {' | '.join(cells)} |"]
+    return [*rows, "", f"Validation set, seed {first}."]
+
+
+def _validated(line: Line | None) -> str:
+    """The score on the validation set; a run that failed has none."""
+    if line is None:
+        return ""
+    return "failed" if "failed" in line else f"{line['valid'][CORPORA[line['corpus']].headline]:.2f}"
+
+
+def _machine(line: Line) -> str:
+    """The machine, and how many runs shared it."""
+    return line["machine"] + (f", {line['side_by_side']} runs at once" if line["side_by_side"] > 1 else "")
 
 
 def _spread(scores: list[float]) -> str:
@@ -271,17 +332,23 @@ def parser() -> argparse.ArgumentParser:
 
 def measure(options: argparse.Namespace, settings: dict[str, dict[str, Any]]) -> None:
     """Show the lines of every corpus."""
+    grids = []
     for name in options.corpora:
         texts = prepare_texts(name, options.data.resolve(), options.out.resolve() / "data", options.pairs)
         shared = {"corpus": name, "machine": machine(options.device, options.threads), "time": options.time}
         shared |= {"side_by_side": options.side_by_side, "threads": options.threads}
         shared |= {"pairs": options.pairs or texts.corpus.pairs, "sentences": options.sentences}
-        grid = Grid(texts, settings, options, shared)
-        for again in options.again:
-            for seed in options.seeds:
-                grid.trial(again, seed).remove()
-        for line in grid.measure():
-            show(line)
+        grids.append(Grid(texts, settings, options, shared))
+    for grid, again, seed in product(grids, options.again, options.seeds):
+        grid.trial(again, seed).remove()
+    for stage in (Grid.first, Grid.others):
+        work = [(grid, trial) for grid in grids for trial in stage(grid)]
+        train_all(work, options)
+        for grid, trial in work:
+            show(grid.line(trial))
+    for grid in grids:
+        if grid.best():
+            show(grid.choice())
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -55,6 +55,10 @@ class Trial:
         return result
 
     @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
+
+    @property
     def trained(self) -> bool:
         return _read(self.folder / "request.json") == self.request and (self.run / self.finished).exists()
 
@@ -74,7 +78,7 @@ class Trial:
 
     def problem(self) -> str:
         """The last line of a failed training's log."""
-        lines = (self.folder / "log.txt").read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "no output")
 
 
@@ -84,31 +88,37 @@ def train_together(trials: Sequence[Trial], threads: int, *, pin: bool) -> None:
     A process that runs alone is faster than one beside others: the times of trials can be compared only if as many ran
     at once.
     """
+    for trial in trials:
+        trial.begin()
+    for place, status, seconds in run_together([(each.command, each.log) for each in trials], threads, pin=pin):
+        found: Line = {"command_seconds": round(seconds, 1), "code": code()}
+        if status:
+            found["failed"] = trials[place].problem()
+        trials[place].keep(found)
+
+
+def run_together(
+    commands: Sequence[tuple[list[str], Path]], threads: int, *, pin: bool
+) -> Iterator[tuple[int, int, float]]:
+    """Run commands at once, each with a log: the place, exit code and seconds of each as it ends."""
     began = time.perf_counter()
-    running: list[tuple[Trial, subprocess.Popen[bytes]]] = []
+    running: dict[int, subprocess.Popen[bytes]] = {}
     try:
-        for place, trial in enumerate(trials):
-            trial.begin()
-            with (trial.folder / "log.txt").open("wb") as log, pinned(_cores(place, len(trials), threads, pin)):
+        for place, (command, log) in enumerate(commands):
+            with log.open("ab") as file, pinned(_cores(place, len(commands), threads, pin)):
                 environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-                process = subprocess.Popen(trial.command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-            running.append((trial, process))
-        waiting = list(running)
-        while waiting:
+                running[place] = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+        while running:
             time.sleep(0.05)
-            for trial, process in [each for each in waiting if each[1].poll() is not None]:
-                waiting.remove((trial, process))
-                if process.returncode in STOPPED:
+            for place in [place for place, process in running.items() if process.poll() is not None]:
+                status = running.pop(place).returncode
+                if status in STOPPED:
                     raise KeyboardInterrupt
-                found: Line = {"command_seconds": round(time.perf_counter() - began, 1), "code": code()}
-                if process.returncode:
-                    found["failed"] = trial.problem()
-                trial.keep(found)
+                yield place, status, time.perf_counter() - began
     finally:
-        for _, process in running:
-            if process.poll() is None:  # the user stops us
-                process.terminate()
-                process.wait()
+        for process in running.values():  # the user stops us
+            process.terminate()
+            process.wait()
 
 
 def _cores(place: int, count: int, threads: int, pin: bool) -> set[int] | None:
@@ -138,6 +148,12 @@ def train_command(source: Path, target: Path, out: Path, time: str, device: str,
     command = [sys.executable, "-m", "headway", "train", "--source", str(source), "--target", str(target)]
     command += ["--out", str(out), "--time", time, "--device", device]
     return command + [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+
+
+def translate_command(run: Path, given: Path, output: Path, device: str) -> list[str]:
+    """`headway translate` as it is by default, in one process."""
+    command = [sys.executable, "-m", "headway", "translate", str(run), "--input", str(given), "--output", str(output)]
+    return [*command, "--device", device, "--workers", "1"]
 
 
 def described_run(run: Path) -> Line:
