@@ -51,6 +51,7 @@ from peers.trials import (
 )
 
 DEFAULT = "default"
+USUAL = ["multi30k", "tatoeba-20k", "europarl-30k", "cmudict"]
 FILLER = 1 << 20
 """The first seed of runs that only keep the machine as busy as the others have it."""
 
@@ -314,7 +315,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--data", type=Path, help="folder of the corpora")
     found.add_argument("--out", type=Path, help="folder of runs and results")
     found.add_argument("--table", type=Path, metavar="FILE", help="print a Markdown table of these JSON lines, no more")
-    found.add_argument("--corpora", nargs="+", choices=CORPORA, default=list(CORPORA))
+    found.add_argument("--corpora", nargs="+", choices=CORPORA, default=USUAL)
     found.add_argument("--time", default="6m", help="of every training")
     found.add_argument("--settings", nargs="+", choices=[*LISTS, *CPU, *GPU], help="by default the list of the device")
     found.add_argument("--add", nargs="+", action="append", default=[], metavar="WORD", help="NAME SETTING=VALUE ...")

@@ -25,9 +25,10 @@ class Corpus:
     """Where the files of a corpus are in its archive, and how outputs are scored."""
 
     archive: str
-    train: tuple[str, str]
-    valid: tuple[str, str]
-    test: tuple[str, str]
+    train: tuple[str, ...]
+    """Source and target, or one file of both with a tab between."""
+    valid: tuple[str, ...]
+    test: tuple[str, ...]
     pairs: int | None = None
     """Training pairs to keep, by a seeded sample; None: all."""
     recipe: str | None = None
@@ -66,7 +67,26 @@ CORPORA = {
         headline="word error rate",
         lower_is_better=True,
     ),
+    "codespell": Corpus(
+        "codespell_typos",
+        ("train.tsv",),
+        ("dev.tsv",),
+        ("test.tsv",),
+        measure="phonemes",
+        headline="word error rate",
+        lower_is_better=True,
+    ),
+    "sigmorphon2021": Corpus(
+        "sigmorphon2021_g2p_eng_us",
+        ("eng_us_train.tsv",),
+        ("eng_us_dev.tsv",),
+        ("eng_us_test.tsv",),
+        measure="phonemes",
+        headline="word error rate",
+        lower_is_better=True,
+    ),
 }
+"""Sentences, words whose letters stand apart (cmudict), and words as they are written."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +131,8 @@ def prepare_texts(name: str, data: Path, out: Path, pairs: int | None = None) ->
         folder = prepared(corpus.recipe, folder, out / f"{name}-prepared")
     partial = texts.folder.with_name(f"{texts.folder.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
-    for part, (source, target) in zip(PARTS, (corpus.train, corpus.valid, corpus.test), strict=True):
-        found = list(read_pairs(Files(folder / source, folder / target)))
+    for part, files in zip(PARTS, (corpus.train, corpus.valid, corpus.test), strict=True):
+        found = list(read_pairs(Files(*(folder / name for name in files))))
         if part == "train" and kept is not None and kept < len(found):
             found = random.Random(SEED).sample(found, kept)
         for side in ("source", "target"):
