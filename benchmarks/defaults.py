@@ -17,9 +17,10 @@ the validation set, and the table compares it with the default on the test set.
 
 Runs of all corpora go side by side in rounds of always the same number, each on cores of its own; a round with too few
 is filled up with runs that are thrown away. RUNS keeps every result: given again, the command trains only what is
-missing, so that the table can be made in several sittings (`--rounds` ends one). A result is used again if corpus,
-settings, seed, time, device, threads and side-by-side are the same; where the library's source has changed since, a
-line on standard error says so, and `--again` trains these settings anew.
+missing, so that the table can be made in several sittings (`--rounds` ends one). With `--grid FILE` the best settings
+are those of an earlier grid, and only they and the default are trained. A result is used again if corpus, settings,
+seed, time, device, threads and side-by-side are the same; where the library's source has changed since, a line on
+standard error says so, and `--again` trains these settings anew.
 """
 
 import argparse
@@ -96,6 +97,9 @@ CPU = {
 """The first four are the most promising ones."""
 GPU = {
     "gpu-small-sinusoidal": setting("small", "post", 0.3, 4096, 1.6e-3, positions="sinusoidal"),
+    "gpu-small-less-dropout": setting("small", "post", 0.2, 4096, 1.6e-3, positions="sinusoidal"),
+    "gpu-small-higher-rate": setting("small", "post", 0.2, 4096, 2.5e-3, positions="sinusoidal"),
+    "gpu-small-larger-batch": setting("small", "post", 0.2, 8192, 3e-3, positions="sinusoidal"),
     "gpu-small-rotary": setting("small", "post", 0.3, 4096, 1.6e-3),
     "gpu-small-few-tokens": setting("small", "pre", 0.3, 2048, 1.6e-3),
     "gpu-small-fast": setting("small", "pre", 0.2, 8192, 3e-3, positions="sinusoidal"),
@@ -121,6 +125,8 @@ class Grid:
     options: argparse.Namespace
     shared: Line
     """What the lines of all runs say."""
+    earlier: list[Line] | None = None
+    """The lines of an earlier grid, which is not trained again."""
 
     def trial(self, name: str, seed: int) -> Trial:
         options, folder = self.options, self.options.out / self.texts.folder.name / f"{name}-{seed}"
@@ -156,19 +162,26 @@ class Grid:
 
     def rank(self, name: str, seeds: list[int]) -> float:
         """The mean on the validation set, more being better; a run that failed is worse than all."""
-        lines = [self.line(self.trial(name, seed)) for seed in seeds]
-        if any("failed" in line for line in lines):
-            return float("-inf")
-        return statistics.mean(self.texts.better(line["valid"][self.texts.corpus.headline]) for line in lines)
+        return statistics.mean(self.value(self.line(self.trial(name, seed))) for seed in seeds)
+
+    def value(self, line: Line) -> float:
+        """The score of a run on the validation set, more being better."""
+        return float("-inf") if "failed" in line else self.texts.better(line["valid"][self.texts.corpus.headline])
 
     def first(self) -> list[Trial]:
-        """The default and every setting of the grid with the first seed."""
-        return [self.trial(name, self.options.seeds[0]) for name in self.settings]
+        """The default and every setting of the grid, or the best of an earlier grid, with the first seed."""
+        names = self.settings if self.earlier is None else (DEFAULT, *self.best())
+        return [self.trial(name, self.options.seeds[0]) for name in names]
 
     def best(self) -> list[str]:
-        """The settings that the validation set finds best."""
-        grid = [name for name in self.settings if name != DEFAULT]
-        return sorted(grid, key=lambda name: self.rank(name, self.options.seeds[:1]), reverse=True)[: self.options.best]
+        """The settings that the validation set finds best, of this grid or of an earlier one."""
+        first, names = self.options.seeds[0], [name for name in self.settings if name != DEFAULT]
+        if self.earlier is None:
+            scores = {name: self.rank(name, [first]) for name in names}
+        else:
+            lines = (line for line in self.earlier if (line["corpus"], line.get("seed")) == (self.texts.name, first))
+            scores = {line["setting"]: self.value(line) for line in lines if line["setting"] in names}
+        return sorted(scores, key=scores.__getitem__, reverse=True)[: self.options.best]
 
     def others(self) -> list[Trial]:
         """The default and the best settings with the other seeds."""
@@ -189,8 +202,7 @@ def train_all(work: list[tuple[Grid, Trial]], options: argparse.Namespace) -> No
     for _, trial in known:
         if trial.result().get("code") != code():
             print(f"{trial.folder.name}: trained by other source code; --again trains it anew", file=sys.stderr)
-    for start in range(0, len(known), count):
-        score_all(known[start : start + count], options.threads, pin=pin)
+    score_all(known, options)
     for start in range(0, len(waiting), count):
         if options.rounds is not None and options.rounds <= 0:
             raise _OverError
@@ -199,20 +211,24 @@ def train_all(work: list[tuple[Grid, Trial]], options: argparse.Namespace) -> No
         train_together([*(trial for _, trial in chosen), *fillers], options.threads, pin=pin)
         for filler in fillers:
             filler.remove()
-        score_all(chosen, options.threads, pin=pin)
+        score_all(chosen, options)
         if options.rounds is not None:
             options.rounds -= 1
 
 
-def score_all(work: list[tuple[Grid, Trial]], threads: int, *, pin: bool) -> None:
-    """Translate and score those that were trained and not scored yet."""
+def score_all(work: list[tuple[Grid, Trial]], options: argparse.Namespace) -> None:
+    """Translate and score those that were trained and not scored yet, half as many at once: searches take memory."""
     todo = [(grid, trial) for grid, trial in work if "failed" not in trial.result() and "test" not in trial.result()]
-    commands = [(grid.ask(trial), trial.log) for grid, trial in todo]
-    for place, status, _ in run_together(commands, threads, pin=pin):
-        grid, trial = todo[place]
-        if status:
-            raise HeadwayError(f"{trial.run}: cannot be translated with: {trial.problem()}")
-        grid.score(trial)
+    count, pin = max(1, options.side_by_side // 2), torch.device(options.device).type == "cpu"
+    for start in range(0, len(todo), count):
+        chosen = todo[start : start + count]
+        commands = [(grid.ask(trial), trial.log) for grid, trial in chosen]
+        for place, status, _ in run_together(commands, options.threads, pin=pin):
+            grid, trial = chosen[place]
+            if status:
+                trial.keep(trial.result() | {"failed": f"cannot be translated with: {trial.problem()}"})
+            else:
+                grid.score(trial)
 
 
 def read_lines(path: Path) -> tuple[dict[tuple[Any, ...], Line], list[Line]]:
@@ -319,6 +335,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--time", default="6m", help="of every training")
     found.add_argument("--settings", nargs="+", choices=[*LISTS, *CPU, *GPU], help="by default the list of the device")
     found.add_argument("--add", nargs="+", action="append", default=[], metavar="WORD", help="NAME SETTING=VALUE ...")
+    found.add_argument("--grid", type=Path, metavar="FILE", help="choose the best settings by these JSON lines")
     found.add_argument("--again", nargs="+", default=[], metavar="NAME", help="train these settings anew")
     found.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     found.add_argument("--best", type=int, default=2, help="settings that are trained with every seed")
@@ -333,17 +350,20 @@ def parser() -> argparse.ArgumentParser:
 
 def measure(options: argparse.Namespace, settings: dict[str, dict[str, Any]]) -> None:
     """Show the lines of every corpus."""
-    grids = []
+    grids, earlier = [], None
+    if options.grid is not None:
+        earlier = [json.loads(line) for line in options.grid.read_text(encoding="utf-8").splitlines()]
     for name in options.corpora:
         texts = prepare_texts(name, options.data.resolve(), options.out.resolve() / "data", options.pairs)
         shared = {"corpus": name, "machine": machine(options.device, options.threads), "time": options.time}
         shared |= {"side_by_side": options.side_by_side, "threads": options.threads}
         shared |= {"pairs": options.pairs or texts.corpus.pairs, "sentences": options.sentences}
-        grids.append(Grid(texts, settings, options, shared))
+        grids.append(Grid(texts, settings, options, shared, earlier))
     for grid, again, seed in product(grids, options.again, options.seeds):
         grid.trial(again, seed).remove()
-    for stage in (Grid.first, Grid.others):
-        work = [(grid, trial) for grid in grids for trial in stage(grid)]
+    stages = [(Grid.first,), (Grid.others,)] if earlier is None else [(Grid.first, Grid.others)]
+    for stage in stages:
+        work = [(grid, trial) for part in stage for grid in grids for trial in part(grid)]
         train_all(work, options)
         for grid, trial in work:
             show(grid.line(trial))

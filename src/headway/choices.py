@@ -44,17 +44,21 @@ UPDATES = 4000
 FEWEST_UPDATES, FEWEST_TOKENS = 1000, 10e6
 """With fewer updates, or less than twice the corpus and so many tokens, models hardly translate."""
 SMALLEST_BATCH, LARGEST_BATCH = 512, 4096
-"""Tokens of a batch on a CPU."""
+"""Tokens of a batch on a CPU; on a GPU the larger one, but for wide models."""
 RATE = 0.4
-"""The highest learning rate is so much over the width of the model."""
-MOST_SENTENCES = 200
-"""Sentences that a validation translates."""
+"""The highest learning rate of small batches is so much over the width of the model."""
+RATE_LAYERS = 6
+"""Layers above which it is lower."""
+MOST_SENTENCES, FEWEST_SENTENCES = 200, 50
+"""Sentences that a validation translates, and how many of them tell a better checkpoint from a worse one."""
 POST_LAYERS, POST_UPDATES = 4, 1000
 """Layers up to which post-norm is chosen, and updates from which on."""
 FIRST_EPOCHS = 4
 """Passes over the data that need no dropout."""
-DROPOUT_PER_DOUBLING, MOST_DROPOUT = 0.075, 0.3
+DROPOUT_PER_DOUBLING, MOST_DROPOUT = 0.075, 0.25
 """What every doubling of them adds, and where that ends."""
+LETTERS = 300
+"""Subwords of a corpus of words, besides two for every letter: the bytes, and some common groups of letters."""
 UNKNOWN_VOCABULARY = 1000
 """Supposed of characters, words and tokenizers that are given."""
 EFFICIENCY = {"cuda": 0.5, "cpu": 0.85}
@@ -70,15 +74,20 @@ class CorpusSize:
     pairs: int
     tokens: float
     """Target tokens, about."""
+    held_out: int = MOST_SENTENCES
+    """Validation pairs."""
+    alphabet: int | None = None
+    """Different characters, where lines are words to be read letter by letter."""
 
     @classmethod
     def of(cls, split: Split) -> "CorpusSize":
         """By the words and bytes of the target: subwords are about 3.5 bytes long, and never longer than words."""
-        return cls(split.pairs, split.pairs + max(float(split.words), split.bytes / 3.5))
+        tokens = max(float(split.words), split.bytes / (3.5 if split.alphabet is None else 1.5))
+        return cls(split.pairs, split.pairs + tokens, len(split.valid), split.alphabet)
 
     def scaled(self, pairs: int) -> "CorpusSize":
         """The same for a corpus of more pairs of this kind."""
-        return CorpusSize(pairs, self.tokens * pairs / max(self.pairs, 1))
+        return replace(self, pairs=pairs, tokens=self.tokens * pairs / max(self.pairs, 1))
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,7 @@ def choose(recipe: Recipe, corpus: CorpusSize, machine: Machine) -> Choices:
     """Make every open choice for so much data on this machine."""
     tokenizer = recipe.tokenizer
     if tokenizer.vocabulary is None and tokenizer.kind == "bpe" and tokenizer.file is None:
-        tokenizer = tokenizer.model_copy(update={"vocabulary": vocabulary_for(corpus.pairs)})
+        tokenizer = tokenizer.model_copy(update={"vocabulary": vocabulary_for(corpus)})
     plan = _Plan.of(recipe, tokenizer.vocabulary or UNKNOWN_VOCABULARY, corpus, machine)
     model = plan.model
     problem = mismatch(model, recipe.data, recipe.training)  # which may come from the model that a run begins from
@@ -208,7 +217,7 @@ class _Plan:
         if isinstance(given, int):
             return given
         if self.machine.device.type == "cuda":
-            return 25_000 if self.model.dim >= 512 else 8192
+            return 25_000 if self.model.dim >= 512 else LARGEST_BATCH
         return 2048
 
     @property
@@ -296,6 +305,7 @@ def _training(given: TrainingConfig, plan: _Plan, machine: Machine, *, tuned: bo
     tokens = batch if isinstance(batch, int) else LARGEST_BATCH
     warmup = given.warmup if given.warmup is not None else shortened_warmup(warmup_for(model), int(plan.updates))
     packed = machine.half and model.packable and not given.guided_alignment and not _drops_attention(model, machine)
+    sentences = given.validation_sentences or min(MOST_SENTENCES, plan.validation_pairs or MOST_SENTENCES)
     if given.layout == "packed" and not model.packable and not isinstance(model, TransformerConfig):
         raise ConfigError(f"training.layout: a {model.architecture} model reads padded batches; leave the setting out")
     chosen: dict[str, Any] = {
@@ -307,7 +317,8 @@ def _training(given: TrainingConfig, plan: _Plan, machine: Machine, *, tuned: bo
         "warmup": warmup if given.time is None else warmup_for(model),  # fitted to the time as it passes
         "precision": "bf16" if machine.half else "fp32",
         "validation_pairs": plan.validation_pairs,
-        "validation_sentences": min(MOST_SENTENCES, plan.validation_pairs or MOST_SENTENCES),
+        "validation_sentences": sentences,
+        "metric": "chrf" if model.reads_source and min(sentences, plan.corpus.held_out) >= FEWEST_SENTENCES else "loss",
         "validate_every": max(1, given.steps // 10) if given.steps is not None and given.time is None else None,
     }
     unset = {name: value for name, value in chosen.items() if getattr(given, name) is None}
@@ -324,8 +335,10 @@ def _drops_attention(model: ModelConfig, machine: Machine) -> bool:
 
 
 def learning_rate_for(model: ModelConfig, batch: int, warmup: int, *, tuned: bool) -> float:
-    """The highest rate: lower for wide and deep models, very small batches, and post-norm with little warm-up."""
-    rate = RATE / model.dim * math.sqrt(min(1.0, batch / SMALLEST_BATCH)) * math.sqrt(min(1.0, 12 / _layers(model)))
+    """The highest rate: lower for wide and deep models, small batches, and post-norm with little warm-up."""
+    rate = RATE / model.dim * math.sqrt(min(1.0, RATE_LAYERS / _layers(model)))
+    ratio = min(batch, LARGEST_BATCH) / SMALLEST_BATCH
+    rate *= math.sqrt(ratio) if ratio < 1 else ratio**0.25
     if getattr(model, "norm", None) == "post":
         rate *= min(1.0, 0.25 + warmup / 100)
     rate /= 4 if tuned else 1  # what was learned before is not to be shaken off
@@ -342,10 +355,12 @@ def warmup_for(model: ModelConfig) -> int:
     return 4000 if model.dim >= 512 else 2000
 
 
-def vocabulary_for(pairs: int) -> int:
-    """Subwords a corpus of this size can support."""
+def vocabulary_for(corpus: CorpusSize) -> int:
+    """Subwords a corpus of this size can support; little more than letters where lines are words."""
+    if corpus.alphabet is not None:
+        return LETTERS + 2 * corpus.alphabet
     for limit, size in ((2_000, 1000), (10_000, 2000), (100_000, 4000), (500_000, 8000), (5_000_000, 16_000)):
-        if pairs < limit:
+        if corpus.pairs < limit:
             return size
     return 32_000
 

@@ -35,8 +35,7 @@ def finish(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, say:
         load_parameters(model, trainer.checkpoints.average(candidate), str(out))
         with torch.no_grad(), trainer.arithmetic():
             outcomes.append((trainer.validate(model, lambda: trainer.stopper.check(step)), candidate))
-    sign = 1 if recipe.training.metric == "loss" else -1
-    found, chosen = min(outcomes, key=lambda outcome: sign * outcome[0].scores[recipe.training.metric])
+    found, chosen = min(outcomes, key=lambda outcome: trainer.rank(outcome[0].scores))
     if chosen != candidates[-1]:
         load_parameters(model, trainer.checkpoints.average(chosen), str(out))
     told = ", ".join(f"{name} {value:.3f}" for name, value in found.scores.items())

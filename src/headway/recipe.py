@@ -66,7 +66,7 @@ def mismatch(model: ModelConfig, data: DataConfig, training: TrainingConfig) -> 
         return f"data.text has no source, which a {model.architecture} model reads; give data.source and data.target"
     if not alone and not model.reads_source:
         return f"a {model.architecture} model has no source; give its text by data.text, or on the command line --text"
-    if alone and training.metric != "loss":
+    if alone and training.metric not in (None, "loss"):
         return f"training.metric: a {model.architecture} model translates nothing to have a {training.metric}; use loss"
     return None
 

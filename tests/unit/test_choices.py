@@ -60,7 +60,7 @@ def test_a_given_size_or_preset_is_kept():
 
 def test_dropout_grows_with_the_passes_over_the_data_unless_it_is_set():
     dropout = [chosen(training={"epochs": epochs}).model.dropout for epochs in (3, 8, 16, 300)]
-    assert dropout == [0.0, 0.07, 0.15, 0.3]
+    assert dropout == [0.0, 0.07, 0.15, 0.25]
     assert chosen(training={"epochs": 60}, model={"dropout": 0.15}).model.dropout == 0.15
 
 
@@ -82,21 +82,31 @@ def test_positions_are_rotary_on_a_cpu_where_the_size_is_chosen_and_features_com
     assert chosen(model={"positions": "learned"}).model.positions == "learned"
 
 
+def test_words_are_spelled_by_few_subwords_and_sentences_by_many():
+    def vocabulary(alphabet):
+        return choose(validated(Recipe, DATA, "test"), CorpusSize(50_000, 5e5, alphabet=alphabet), machine()).recipe
+
+    assert [vocabulary(size).tokenizer.vocabulary for size in (None, 26, 70)] == [4000, 352, 440]
+    split = Split(10, [], 0, {}, {}, words=10, bytes=60)
+    assert CorpusSize.of(replace(split, alphabet=26)).tokens > CorpusSize.of(split).tokens
+
+
 def test_batches_on_a_cpu_leave_enough_updates():
     short, long = chosen(training={"time": "2m"}).training, chosen(training={"time": "5h"}).training
     assert short.batch_tokens < long.batch_tokens
     assert chosen(training={"time": "2m", "batch_tokens": 3000}).training.batch_tokens == 3000
 
 
-def test_the_learning_rate_falls_with_width_and_depth_and_for_very_small_batches():
+def test_the_learning_rate_falls_with_width_and_depth_and_for_small_batches():
     def rate(dim=128, batch=2048, layers=3, **training):
         model = {"dim": dim, "heads": 4, "encoder_layers": layers, "decoder_layers": layers}
         return chosen(model=model, training={"batch_tokens": batch, "steps": 9, **training}).training.learning_rate
 
     assert rate(128) == pytest.approx(2 * rate(256), rel=0.05)
-    assert rate(layers=6) == rate() == pytest.approx(2 * rate(layers=24), rel=0.05)
-    assert rate(batch=512) == rate() == pytest.approx(2 * rate(batch=128), rel=0.05)
-    assert rate(batch=128, accumulate=4) == rate()
+    assert rate(layers=2) == rate() == pytest.approx(2 * rate(layers=12), rel=0.05)
+    assert rate(batch=512) == pytest.approx(2 * rate(batch=128), rel=0.05)
+    assert rate(batch=4096) == rate(batch=25_000) == pytest.approx(8**0.25 * rate(batch=512), rel=0.05)
+    assert rate(batch=512, accumulate=4) == rate()
     assert rate(learning_rate=0.5) == 0.5
 
 
@@ -153,7 +163,14 @@ def test_a_corpus_is_measured_in_words_or_in_bytes_whichever_is_more():
     split = Split(10, [], 0, {}, {}, words=80, bytes=700)
     assert CorpusSize.of(split).tokens == 10 + 200.0
     assert CorpusSize.of(replace(split, bytes=70)).tokens == 10 + 80
-    assert CorpusSize.of(split).scaled(100) == CorpusSize(100, 2100.0)
+    assert CorpusSize.of(split).scaled(100) == CorpusSize(100, 2100.0, held_out=0)
+
+
+def test_checkpoints_are_ranked_by_chrf_where_enough_sentences_are_translated():
+    assert chosen().training.metric == chosen(training={"time": "6m"}).training.metric == "chrf"
+    assert chosen(training={"validation_sentences": 49}).training.metric == "loss"
+    assert choose(validated(Recipe, DATA, "test"), CorpusSize(900, 9e3, 45), machine()).recipe.training.metric == "loss"
+    assert chosen(training={"metric": "loss"}).training.metric == "loss"
 
 
 def test_decoding_that_the_model_cannot_do_is_told_before_it_is_trained():

@@ -14,6 +14,7 @@ from headway.data.cleaning import clean
 from headway.data.config import DataConfig
 from headway.data.mixture import Mixture
 from headway.data.pairs import Pair, read_pairs, read_sources
+from headway.data.spelling import Spelling
 from headway.data.store import TokenStore, build_store, encode_pairs, open_store
 from headway.data.text import Fingerprint, changed, fingerprint, hashed
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
@@ -49,6 +50,8 @@ class Split:
     """Words of all targets, between spaces, validation pairs included."""
     bytes: int = 0
     """Their bytes."""
+    alphabet: int | None = None
+    """Different characters, where lines are words to be read letter by letter; None: sentences."""
 
     def training(self, config: DataConfig, counts: Counter[str]) -> Iterator[Pair]:
         """The training pairs: neither held out nor with the source of a validation pair.
@@ -88,7 +91,9 @@ def divide(config: DataConfig, report: Report) -> Split:
     counts: Counter[str] = Counter()
     sizes: Counter[int] = Counter()
     words = size = 0
+    spelling = Spelling()
     for total, pair in enumerate(_cleaned(config, counts), start=1):
+        spelling.add(pair)
         sizes[pair.corpus] += 1
         words, size = words + len(pair.target.split()), size + len(pair.target.encode(errors="surrogatepass"))
         if total % 10_000 == 0:
@@ -109,7 +114,7 @@ def divide(config: DataConfig, report: Report) -> Split:
         if not sizes[place]:
             raise DataError(f"{corpus.name}: no pair left to train on; give more lines or relax the cleaning")
     names = {name: sizes[place] for place, name in enumerate(config.names)}
-    return Split(sizes.total(), valid, every, dict(counts), files, names, words, size)
+    return Split(sizes.total(), valid, every, dict(counts), files, names, words, size, spelling.alphabet)
 
 
 def _given(config: DataConfig) -> list[Pair]:

@@ -72,10 +72,10 @@ class TrainingConfig(Settings):
     """Updates between validations; unset: a tenth of the steps, an eighth of the time, else about an epoch."""
     save_every: Positive | None = None
     """Updates between checkpoints, besides those of every validation; unset: about ten minutes."""
-    metric: Literal["loss", "bleu", "chrf"] = "loss"
-    """What tells a better checkpoint from a worse one."""
+    metric: Literal["loss", "bleu", "chrf"] | None = None
+    """What tells a better checkpoint from a worse one; unset: chrf if it is of 50 sentences or more, else loss."""
     patience: Positive = 8
-    """Validations without improvement after which training ends."""
+    """Validations without improvement, in this or in the loss, after which training ends."""
     average: Positive = 5
     """How many of the best checkpoints are averaged into the model."""
     samples: int = Field(3, ge=0, le=100)

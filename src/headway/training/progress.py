@@ -29,7 +29,7 @@ class Progress:
     best: tuple[tuple[float, int], ...] = ()
     """Value (lower is better) and step of the best validations, best first."""
     stale: int = 0
-    """Validations since the best one."""
+    """Validations since the best one, or the lowest loss."""
     skipped: int = 0
     """Updates skipped in a row because something was not finite."""
     cells: int | None = None
@@ -39,7 +39,7 @@ class Progress:
     losses: LossHistory = field(default_factory=LossHistory)
     """The training loss of late and at its lowest."""
     known_loss: float | None = None
-    """The lowest validation loss with outputs that differ from each other."""
+    """The lowest validation loss."""
     collapses: int = 0
     """Collapses so far; each halves the learning rate."""
     recovered: int = 0

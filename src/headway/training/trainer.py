@@ -391,15 +391,15 @@ class Trainer:
         began = time.monotonic()
         found = self._judge()
         scores, step = found.scores, self.progress.step
-        value = scores[self.config.metric] * (1 if self.config.metric == "loss" else -1)
+        value = self.rank(scores)
         known = self.progress.known_loss
         collapsed = found.constant and known is not None and scores["loss"] > known + RISE
         added = [(value, step)] if math.isfinite(value) and not collapsed else []  # else never among the best
         better = bool(added) and (not self.progress.best or value < self.progress.best[0][0])
         best = tuple(sorted([*self.progress.best, *added])[: self.config.average])
-        stale = 0 if better else self.progress.stale + 1
-        if not found.constant and math.isfinite(scores["loss"]):
-            known = scores["loss"] if known is None else min(known, scores["loss"])
+        learned = math.isfinite(scores["loss"]) and (known is None or scores["loss"] < known)
+        known = scores["loss"] if learned else known
+        stale = 0 if better or learned else self.progress.stale + 1
         self.progress = replace(
             self.progress, validated=step, best=best, stale=stale, known_loss=known, seconds=self._elapsed()
         )
@@ -415,6 +415,11 @@ class Trainer:
         self._validating = time.monotonic() - began
         self._plan()
         self._pace.pause()
+
+    def rank(self, scores: dict[str, float]) -> float:
+        """The score that tells a better checkpoint from a worse one, less being better."""
+        metric = self.config.metric or "loss"
+        return scores[metric] if metric == "loss" else -scores[metric]
 
     def _judge(self) -> Validation:
         """Validate the weights as they are, or their moving average; all processes hear what the first one found."""

@@ -109,7 +109,7 @@ def test_the_table_shows_the_default_beside_the_setting_chosen_and_takes_the_lat
 def test_every_setting_of_the_grids_is_one_the_library_takes():
     from headway.cli.recipes import read_recipe
 
-    assert len(defaults.CPU) == len(defaults.GPU) == 8
+    assert len(defaults.CPU) >= 8 and len(defaults.GPU) >= 8
     for settings in (defaults.CPU | defaults.GPU).values():
         changes = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
         recipe = read_recipe(None, ['data.source="a"', 'data.target="b"', *changes])
