@@ -63,11 +63,14 @@ def setting(
     dropout: float,
     batch: int,
     rate: float,
-    vocabulary: int = 4000,
+    vocabulary: int | None = None,
     *,
     positions: str = "rotary",
 ) -> dict[str, Any]:
-    """Settings of one point of a grid; a size is a preset, or features and layers of each side."""
+    """Settings of one point of a grid; a size is a preset, or features and layers of each side.
+
+    A vocabulary that is not named is left to Headway's choice, as is the warm-up.
+    """
     shape: dict[str, Any] = {"model.preset": size}
     if not isinstance(size, str):
         dim, layers = size
@@ -80,13 +83,13 @@ def setting(
         "model.dropout": dropout,
         "training.batch_tokens": batch,
         "training.learning_rate": rate,
-        "tokenizer.vocabulary": vocabulary,
+        **({} if vocabulary is None else {"tokenizer.vocabulary": vocabulary}),
     }
 
 
 CPU = {
     "tiny-post": setting("tiny", "post", 0.1, 512, 3e-3),
-    "mini-8000": setting("mini", "post", 0.1, 512, 3e-3, 8000),
+    "mini-4000": setting("mini", "post", 0.1, 512, 3e-3, 4000),
     "mini-pre": setting("mini", "pre", 0.1, 512, 3e-3),
     "wide-post": setting((256, 2), "post", 0.1, 1024, 1.5e-3),
     "tiny-pre": setting("tiny", "pre", 0.1, 1024, 2e-3),
@@ -108,7 +111,7 @@ GPU = {
     "gpu-wide-post": setting((512, 3), "post", 0.3, 4096, 8e-4, 8000, positions="sinusoidal"),
     "gpu-base-pre": setting("base", "pre", 0.3, 8192, 6e-4, 8000),
 }
-"""For minutes on a GPU, which takes dozens to hundreds of updates a second. Warm-up is chosen by Headway in all."""
+"""For minutes on a GPU, which takes dozens to hundreds of updates a second."""
 LISTS = {"cpu": CPU, "gpu": GPU}
 
 
@@ -217,9 +220,10 @@ def train_all(work: list[tuple[Grid, Trial]], options: argparse.Namespace) -> No
 
 
 def score_all(work: list[tuple[Grid, Trial]], options: argparse.Namespace) -> None:
-    """Translate and score those that were trained and not scored yet, half as many at once: searches take memory."""
+    """Translate and score those that were trained and not scored yet; on a GPU half as many at once, for its memory."""
     todo = [(grid, trial) for grid, trial in work if "failed" not in trial.result() and "test" not in trial.result()]
-    count, pin = max(1, options.side_by_side // 2), torch.device(options.device).type == "cpu"
+    pin = torch.device(options.device).type == "cpu"
+    count = options.side_by_side if pin else max(1, options.side_by_side // 2)
     for start in range(0, len(todo), count):
         chosen = todo[start : start + count]
         commands = [(grid.ask(trial), trial.log) for grid, trial in chosen]

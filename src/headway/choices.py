@@ -29,11 +29,11 @@ SMALLEST: Preset = "mini"
 LARGER: tuple[tuple[Preset, int, float], ...] = (
     ("big", 10_000_000, 2e9),
     ("base", 500_000, 150e6),
-    ("small", 5_000, 20e6),
+    ("small", 5_000, 10e6),
     ("tiny", 0, 6e6),
 )
 """Larger sizes, with the training pairs and the target tokens in the time that each needs to be worth its cost."""
-SUPPOSED = 3600.0
+SUPPOSED = 1800.0
 """Seconds by which a size is chosen where no end is set."""
 TOKENS = 40e6
 """Target tokens to learn from where no end is set: the corpus is repeated for them, from 10 to 300 times."""
@@ -338,7 +338,7 @@ def learning_rate_for(model: ModelConfig, batch: int, warmup: int, *, tuned: boo
     """The highest rate: lower for wide and deep models, small batches, and post-norm with little warm-up."""
     rate = RATE / model.dim * math.sqrt(min(1.0, RATE_LAYERS / _layers(model)))
     ratio = min(batch, LARGEST_BATCH) / SMALLEST_BATCH
-    rate *= math.sqrt(ratio) if ratio < 1 else ratio**0.25
+    rate *= ratio**0.5 if ratio < 1 else ratio**0.125
     if getattr(model, "norm", None) == "post":
         rate *= min(1.0, 0.25 + warmup / 100)
     rate /= 4 if tuned else 1  # what was learned before is not to be shaken off

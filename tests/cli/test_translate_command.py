@@ -14,6 +14,7 @@ import pytest
 
 from lively import save_lively
 
+FULL = RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the documentation.")
 SOURCE = b"le chat voit la pomme .\nun chien mange tout .\n"
 
 
@@ -448,3 +449,21 @@ def test_another_engine_gives_the_same_text_and_takes_no_workers(headway, model_
     options = ("--engine", "ctranslate2", "--device", "cpu")
     assert headway("translate", model_folder, *options, stdin=SOURCE).lines == expected
     assert "own engine on a CPU" in headway("translate", model_folder, *options, "--workers", 2).only_complaint
+
+
+def test_a_gpu_that_other_programs_fill_is_told_in_one_line(headway, model_folder, monkeypatch):
+    from headway.cli import translate
+
+    def raising(error):
+        def lines_of(*_):
+            raise error
+
+        return lines_of
+
+    monkeypatch.setattr("headway.cli.files.lines_of", raising(FULL))
+    told = headway("translate", model_folder, stdin=SOURCE)
+    assert told.code == 1 and told.err.startswith("headway: too little memory is free on the device")
+    assert len(told.err.splitlines()) == 1
+    monkeypatch.setattr("headway.cli.files.lines_of", raising(RuntimeError("a bug of ours")))
+    with pytest.raises(RuntimeError, match="a bug of ours"):
+        translate.command(model_folder)

@@ -105,7 +105,7 @@ def test_the_learning_rate_falls_with_width_and_depth_and_for_small_batches():
     assert rate(128) == pytest.approx(2 * rate(256), rel=0.05)
     assert rate(layers=2) == rate() == pytest.approx(2 * rate(layers=12), rel=0.05)
     assert rate(batch=512) == pytest.approx(2 * rate(batch=128), rel=0.05)
-    assert rate(batch=4096) == rate(batch=25_000) == pytest.approx(8**0.25 * rate(batch=512), rel=0.05)
+    assert rate(batch=4096) == rate(batch=25_000) == pytest.approx(8**0.125 * rate(batch=512), rel=0.05)
     assert rate(batch=512, accumulate=4) == rate()
     assert rate(learning_rate=0.5) == 0.5
 

@@ -77,7 +77,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         _forget_output()
         code = complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
+    except RuntimeError as error:
+        if not _lacks_memory(error):
+            raise
+        code = complain("too little memory is free on the device; stop other programs there, or use --device cpu", 1)
     sys.exit(code)
+
+
+def _lacks_memory(error: RuntimeError) -> bool:
+    """Whether torch says so; other programs may fill the same GPU."""
+    from headway.training.memory import out_of_memory
+
+    return out_of_memory(error)
 
 
 def _said_elsewhere(error: HeadwayError) -> bool:

@@ -7,6 +7,8 @@ import torch
 
 PRODUCT = {"cuda": 8192, "cpu": 1024}
 """Rows of the square matrices that are multiplied."""
+SECONDS = {"cuda": 2.0, "cpu": 0.2}
+"""How long the speed is measured: on a GPU so long that runs which begin together see each other."""
 
 
 def matrix_peak(device: torch.device, half: bool, seconds: float = 0.5) -> float:
@@ -14,9 +16,9 @@ def matrix_peak(device: torch.device, half: bool, seconds: float = 0.5) -> float
     return max(_products(device, half, seconds))
 
 
-def matrix_speed(device: torch.device, half: bool, seconds: float = 0.2) -> float:
+def matrix_speed(device: torch.device, half: bool) -> float:
     """The same at the median: what is left of the machine beside other work."""
-    return statistics.median(_products(device, half, seconds))
+    return statistics.median(_products(device, half, SECONDS[device.type]))
 
 
 def _products(device: torch.device, half: bool, seconds: float) -> list[float]:
