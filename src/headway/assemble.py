@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +73,7 @@ def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, re
     """
     if resume:
         stored_recipe(out)  # which says that there is none before anything is made there
+    limit_torch_threads()
     training = recipe.training
     with Stopper() as stopper, deterministic(training), joined(device, sharded=training.sharded) as parallel:
         stopper.hasty = AGAIN  # there is nothing to save yet
@@ -148,14 +150,13 @@ def trainer_of(
         torch.manual_seed((training.seed << 16) + parallel.rank)
     freeze(model, training.freeze)
     keep_freed_memory()
-    limit_torch_threads()
     divided = parallel.sharded and parallel.world > 1
     judged = copy.deepcopy(model).to(device) if training.ema or divided else None
     step = Pass(model.to(device), objective_of(recipe), divided=divided, recompute=training.recompute)
     forward = parallel.distributed(step, model)
     optimiser = optimiser_of(training, model)
     average = MovingAverage(model, training.ema) if training.ema else None
-    progress = Progress(steps=_planned(training), time=training.time, epochs=training.epochs, world=parallel.world)
+    progress = replace(Progress(world=parallel.world), **_ends(training))
     if found >= 0:
         progress = _restored(checkpoints.load(found, model, optimiser, average, parallel), training, parallel, screen)
     arithmetic = arithmetic_of(training, device)
@@ -214,16 +215,19 @@ def _captured(
     return CapturedUpdates(forward, optimiser, arithmetic, device, recipe.training.clip, budget, longest)
 
 
-def _planned(training: TrainingConfig) -> int | None:
-    return training.steps if training.time is None else None
+def _ends(training: TrainingConfig) -> dict[str, Any]:
+    """What is asked for as the end of a run, and the steps planned for it where they are known before it begins."""
+    planned = training.steps if training.time is None else None
+    return {"steps": planned, "time": training.time, "asked": training.steps, "epochs": training.epochs}
 
 
 def _restored(progress: Progress, training: TrainingConfig, parallel: Parallel, screen: Screen) -> Progress:
     """The progress of a checkpoint under the settings and the number of processes of now."""
-    timed = training.time is not None and training.time == progress.time
-    by_epochs = training.time is None and training.steps is None and training.epochs == progress.epochs
-    if not timed and not (by_epochs and progress.time is None and progress.world == parallel.world):
-        progress = replace(progress, steps=_planned(training), time=training.time, epochs=training.epochs)
+    ends = _ends(training)
+    same = all(getattr(progress, name) == ends[name] for name in ("time", "asked", "epochs"))
+    counted = training.time is None and training.epochs is not None  # the steps of so many epochs
+    if not same or (counted and progress.world != parallel.world):
+        progress = replace(progress, **ends)
     screen.say(f"resuming at step {progress.step}")
     if progress.world != parallel.world:
         told = f"now with {parallel.world} instead of {progress.world} processes: dropout and sums differ from here on"

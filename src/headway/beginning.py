@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from headway.building import arithmetic_of, build_model, capturable, feed_of, longest_of, objective_of, optimiser_of
-from headway.choices import CorpusSize, Machine, choose
+from headway.choices import Choices, choose, conditions
 from headway.config import read_toml, validated, write_toml
 from headway.data.preparation import Prepared, divide, overlap, prepare, reopen
 from headway.errors import ConfigError, FolderError, UserError
@@ -96,12 +96,10 @@ def prepare_run(
         kept = {"model": start.model_config(recipe.model), "tokenizer": start.tokenizer_config(recipe.tokenizer)}
         recipe = recipe.model_copy(update=kept)
     split = divide(recipe.data, screen.working)
-    given, machine, size = recipe, Machine(device, processes), CorpusSize.of(split)
-    size = size if pairs is None else size.scaled(pairs)
-    chosen = choose(given, size, machine)
+    given, followed = recipe, conditions(recipe, split, device, processes, pairs)
+    chosen = choose(given, *followed)
     recipe = chosen.recipe
-    for line in (chosen.summary, *chosen.warnings):
-        screen.say(line)
+    _say(chosen, screen)
     assert recipe.model is not None and recipe.training.layout is not None  # chosen just now
     training = recipe.training
     check_guidance(training.guided_alignment, recipe.data, recipe.tokenizer, training.layout, recipe.model)
@@ -133,11 +131,19 @@ def prepare_run(
         freeze(build_model(recipe, prepared), recipe.training.freeze)
     if recipe.training.batch_tokens == "auto":
         found = _largest_budget(recipe, prepared, device, screen, pairs)
-        recipe = choose(_changed(given, batch_tokens=found), size, machine).recipe  # which follow from the batch
+        chosen = choose(_changed(given, batch_tokens=found), *followed)  # what follows from the batch
+        recipe = chosen.recipe
+        _say(chosen, screen)
     epoch = len(feed_of(recipe, prepared, out).plan(recipe.training.curriculum))
     if recipe.training.validate_every is None and recipe.training.time is None:
         recipe = _changed(recipe, validate_every=validation_interval(recipe.training, epoch, processes))
     write_text(out / "config.toml", write_toml(recipe))
+
+
+def _say(chosen: Choices, screen: Screen) -> None:
+    """Say what was chosen and what there is to know before time is spent."""
+    for line in (chosen.summary, *chosen.warnings):
+        screen.say(line)
 
 
 def validation_interval(training: TrainingConfig, batches: int, processes: int) -> int:
@@ -199,6 +205,9 @@ def _completed(recipe: Recipe, stored: Recipe) -> Recipe:
     if given.get("training", {}).get("batch_tokens") == "auto":
         del given["training"]["batch_tokens"]  # it was found when the run began
     tree = stored.model_dump(exclude_none=True)
+    changed = {name: value for name, value in given.get("training", {}).items() if value != tree["training"].get(name)}
+    if "epochs" not in given.get("training", {}) and not changed.keys().isdisjoint({"steps", "time"}):
+        tree["training"].pop("epochs", None)  # another end takes its place
     if recipe.model is not None and stored.model is not None and recipe.model.architecture != stored.model.architecture:
         raise ConfigError("--resume: changed since the run began: model.architecture; change it back")
     return Recipe.model_validate(

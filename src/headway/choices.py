@@ -10,6 +10,7 @@ import torch
 
 from headway.config import validated
 from headway.data.preparation import Split
+from headway.data.tokenizer import TokenizerKind
 from headway.errors import ConfigError
 from headway.models.language import LanguageConfig
 from headway.models.layered import LayeredConfig, Preset
@@ -19,6 +20,7 @@ from headway.nn.compiling import compiles
 from headway.nn.positions import PositionKind
 from headway.nn.residual import NormPlace
 from headway.recipe import SIZES, Recipe, mismatch
+from headway.runtime.cores import read_cores
 from headway.runtime.speed import matrix_speed
 from headway.search import DecodingConfig
 from headway.search.parallel import WRITERS, check
@@ -32,35 +34,37 @@ LARGER: tuple[tuple[Preset, int, float], ...] = (
     ("small", 5_000, 10e6),
     ("tiny", 0, 6e6),
 )
-"""Larger sizes, with the training pairs and the target tokens in the time that each needs to be worth its cost."""
-SUPPOSED = 1800.0
-"""Seconds by which a size is chosen where no end is set."""
+"""Larger sizes, each with the training pairs and the target tokens in the time from which it is worth its cost."""
+ASSUMED_TIME = 1800.0
+"""Seconds by which a size is chosen where no time is given."""
 TOKENS = 40e6
-"""Target tokens to learn from where no end is set: the corpus is repeated for them, from 10 to 300 times."""
+"""Target tokens to train on where no end is set; the corpus is repeated 10 to 300 times to reach them."""
 TIMED_EPOCHS = 100
-"""Passes over the data that a time budget may take even so; one that would allow more is not used up."""
+"""Epochs that a time budget may always take; time beyond them is left unused."""
 UPDATES = 4000
-"""Updates wanted of a short time budget; the batch is made smaller for them."""
+"""Updates that a time budget should have room for; batches are made smaller to reach them."""
 FEWEST_UPDATES, FEWEST_TOKENS = 1000, 10e6
-"""With fewer updates, or less than twice the corpus and so many tokens, models hardly translate."""
+"""Below this many updates, or below the smaller of two epochs and this many tokens, a model hardly translates."""
+AMPLE = 1.5
+"""Times as much is enough for a first model, and for one of a larger size."""
 SMALLEST_BATCH, LARGEST_BATCH = 512, 4096
-"""Tokens of a batch on a CPU; on a GPU the larger one, but for wide models."""
+"""Tokens of a batch on a CPU; on a GPU the larger one, except for wide models."""
 RATE = 0.4
-"""The highest learning rate of small batches is so much over the width of the model."""
+"""The peak learning rate for the smallest batch, times the width of the model."""
 RATE_LAYERS = 6
-"""Layers above which it is lower."""
+"""Layers above which the rate is lower."""
 MOST_SENTENCES, FEWEST_SENTENCES = 200, 50
-"""Sentences that a validation translates, and how many of them tell a better checkpoint from a worse one."""
+"""Sentences translated at a validation, and how many it takes to rank checkpoints by them."""
 POST_LAYERS, POST_UPDATES = 4, 1000
-"""Layers up to which post-norm is chosen, and updates from which on."""
+"""Post-norm is chosen up to this many layers, in runs of at least this many updates."""
 FIRST_EPOCHS = 4
-"""Passes over the data that need no dropout."""
+"""Epochs that need no dropout."""
 DROPOUT_PER_DOUBLING, MOST_DROPOUT = 0.075, 0.25
-"""What every doubling of them adds, and where that ends."""
+"""Dropout added by every doubling of the epochs, and its maximum."""
 LETTERS = 300
-"""Subwords of a corpus of words, besides two for every letter: the bytes, and some common groups of letters."""
-UNKNOWN_VOCABULARY = 1000
-"""Supposed of characters, words and tokenizers that are given."""
+"""Subwords for a corpus of words, besides two for every letter: the bytes, and some common groups of letters."""
+ASSUMED_VOCABULARY = 1000
+"""Vocabulary size assumed for characters, words and given tokenizers."""
 EFFICIENCY = {"cuda": 0.5, "cpu": 0.85}
 """The share of the speed of a large matrix product that training reaches in its products."""
 OVERHEAD = {"cuda": 4e-8, "cpu": 1.2e-5}
@@ -78,12 +82,20 @@ class CorpusSize:
     """Validation pairs."""
     alphabet: int | None = None
     """Different characters, where lines are words to be read letter by letter."""
+    word_bytes: int | None = None
+    """Bytes of all different words together, where these are few."""
 
     @classmethod
-    def of(cls, split: Split) -> "CorpusSize":
+    def of(cls, split: Split, kind: TokenizerKind = "bpe") -> "CorpusSize":
         """By the words and bytes of the target: subwords are about 3.5 bytes long, and never longer than words."""
-        tokens = max(float(split.words), split.bytes / (3.5 if split.alphabet is None else 1.5))
-        return cls(split.pairs, split.pairs + tokens, len(split.valid), split.alphabet)
+        subwords = max(float(split.words), split.bytes / (3.5 if split.alphabet is None else 1.5))
+        tokens = {"words": float(split.words), "characters": float(split.bytes)}.get(kind, subwords)
+        return cls(split.pairs, split.pairs + tokens, len(split.valid), split.alphabet, split.word_bytes)
+
+    @property
+    def needed(self) -> float:
+        """Target tokens without which a model hardly translates."""
+        return min(2 * self.tokens, FEWEST_TOKENS)
 
     def scaled(self, pairs: int) -> "CorpusSize":
         """The same for a corpus of more pairs of this kind."""
@@ -97,11 +109,13 @@ class Machine:
     device: torch.device
     processes: int = 1
     """Those that train together."""
+    precision: str | None = None
+    """That of the products, if it is given."""
 
     @cached_property
     def speed(self) -> float:
         """Floating-point operations per second of a large matrix product."""
-        return matrix_speed(self.device, self.half)
+        return matrix_speed(self.device, self.half and self.precision != "fp32")
 
     @cached_property
     def half(self) -> bool:
@@ -113,7 +127,22 @@ class Machine:
         operations = 6.0 * model.fewest_parameters(vocabulary)
         kind = self.device.type
         alone = 1 / (operations / (EFFICIENCY[kind] * self.speed) + OVERHEAD[kind] * _layers(model))
-        return alone * self.processes if self.device.type == "cuda" else alone  # the cores of a CPU are shared
+        return alone * self.side_by_side
+
+    @property
+    def side_by_side(self) -> int:
+        """Processes that do not slow each other down: each has a GPU, or cores for all threads of this one."""
+        if self.device.type == "cuda":
+            return self.processes
+        return max(1, min(self.processes, read_cores().available // torch.get_num_threads()))
+
+
+def conditions(
+    recipe: Recipe, split: Split, device: torch.device, processes: int = 1, pairs: int | None = None
+) -> tuple[CorpusSize, Machine]:
+    """What choices follow from: the size of a corpus, or of one with so many pairs of its kind, and the machine."""
+    size = CorpusSize.of(split, recipe.tokenizer.kind)
+    return size if pairs is None else size.scaled(pairs), Machine(device, processes, recipe.training.precision)
 
 
 @dataclass(frozen=True)
@@ -131,7 +160,7 @@ def choose(recipe: Recipe, corpus: CorpusSize, machine: Machine) -> Choices:
     tokenizer = recipe.tokenizer
     if tokenizer.vocabulary is None and tokenizer.kind == "bpe" and tokenizer.file is None:
         tokenizer = tokenizer.model_copy(update={"vocabulary": vocabulary_for(corpus)})
-    plan = _Plan.of(recipe, tokenizer.vocabulary or UNKNOWN_VOCABULARY, corpus, machine)
+    plan = _Plan.of(recipe, tokenizer.vocabulary or ASSUMED_VOCABULARY, corpus, machine)
     model = plan.model
     problem = mismatch(model, recipe.data, recipe.training)  # which may come from the model that a run begins from
     if problem is not None:
@@ -169,7 +198,7 @@ class _Plan:
         settings = given.model_dump(exclude_unset=True) if given is not None else {}
         sized = not settings.keys().isdisjoint(SIZES)
         if not sized:
-            preset = _size(kind, settings, vocabulary, corpus, machine, recipe.training.time)
+            preset = _size(kind, settings, vocabulary, corpus, machine, recipe.training)
             settings = {"longest": 256, **settings, "preset": preset}
         plan = cls(kind.model_validate(settings), vocabulary, corpus, machine, recipe.training)
         if kind is TransformerConfig:
@@ -181,7 +210,7 @@ class _Plan:
     @cached_property
     def speed(self) -> float:
         """Target tokens per second, predicted."""
-        return self.machine.tokens_per_second(self.model, self.vocabulary)
+        return self.machine.tokens_per_second(self.model, self.vocabulary) / _work(self.training)
 
     @property
     def affordable(self) -> float:
@@ -203,7 +232,7 @@ class _Plan:
         if self.epochs is not None:
             ends.append(self.epochs * self.corpus.tokens)
         if self.training.steps is not None:
-            ends.append(float(self.training.steps * self._usual_batch * self.together))
+            ends.append(self.training.steps * min(float(self._usual_batch * self.together), self.corpus.tokens))
         return min(ends)
 
     @property
@@ -217,8 +246,8 @@ class _Plan:
         if isinstance(given, int):
             return given
         if self.machine.device.type == "cuda":
-            return 25_000 if self.model.dim >= 512 else LARGEST_BATCH
-        return 2048
+            return max(25_000 if self.model.dim >= 512 else LARGEST_BATCH, self.model.longest)
+        return max(2048, self.model.longest)
 
     @property
     def batch(self) -> int:
@@ -258,7 +287,8 @@ class _Plan:
         if self.training.steps is not None and self.training.time is None:
             return float(self.training.steps)
         given = self.training.batch_tokens
-        return self.tokens / ((given if isinstance(given, int) else self.batch) * self.together)
+        of_tokens = self.tokens / ((given if isinstance(given, int) else self.batch) * self.together)
+        return max(of_tokens, self.passes)  # an epoch has one at least
 
     @property
     def dropout(self) -> float:
@@ -268,17 +298,18 @@ class _Plan:
 
     def warnings(self, training: TrainingConfig) -> Iterator[str]:
         """What the user should know before time is spent."""
+        given = self.training
         if training.time is None:
             return
-        useful = max(FEWEST_UPDATES * self.tokens / self.updates, min(2 * self.corpus.tokens, FEWEST_TOKENS))
+        useful = max(FEWEST_UPDATES * self.tokens / self.updates, self.corpus.needed)
         if self.tokens < useful and self.affordable <= self.tokens:
             told = f"{training.time} is too short for a useful model on this machine: about {self.updates:,.0f} updates"
             told += f", {self.passes:.1f} epochs"
-            yield f"warning: {told}; {duration(1.5 * useful / self.speed)} would be enough for a first one"
-        elif self.epochs is not None and self.affordable > 1.2 * self.epochs * self.corpus.tokens:
+            yield f"warning: {told}; {duration(AMPLE * useful / self.speed)} would be enough for a first one"
+        elif given.epochs is None and self.epochs and self.affordable > 1.2 * self.epochs * self.corpus.tokens:
             need = duration(self.tokens / self.speed)
-            told = f"{training.time} is more than this corpus is good for: training ends after {self.epochs} epochs"
-            yield f"{told}, in about {need}; more data would help more than more time"
+            told = f"training ends after {self.epochs} epochs, in about {need}"
+            yield f"{training.time} is longer than this corpus can make use of: {told}; more data would help more"
 
 
 def _size(
@@ -287,16 +318,22 @@ def _size(
     vocabulary: int,
     corpus: CorpusSize,
     machine: Machine,
-    budget: str | None,
+    training: TrainingConfig,
 ) -> Preset:
     """The largest size that the data fills and for which there is time."""
-    time = SUPPOSED if budget is None else seconds(budget)
+    time, needed = (ASSUMED_TIME, 0.0) if training.time is None else (seconds(training.time), AMPLE * corpus.needed)
+    time /= _work(training)
     for preset, pairs, tokens in LARGER:
         if corpus.pairs >= pairs:
             model = kind.model_validate({**settings, "preset": preset})
-            if time * machine.tokens_per_second(model, vocabulary) >= tokens:
+            if time * machine.tokens_per_second(model, vocabulary) >= max(tokens, needed):
                 return preset
     return SMALLEST
+
+
+def _work(training: TrainingConfig) -> float:
+    """Passes through the model for every batch: R-Drop takes two."""
+    return 2.0 if training.r_drop else 1.0
 
 
 def _training(given: TrainingConfig, plan: _Plan, machine: Machine, *, tuned: bool) -> TrainingConfig:
@@ -356,13 +393,14 @@ def warmup_for(model: ModelConfig) -> int:
 
 
 def vocabulary_for(corpus: CorpusSize) -> int:
-    """Subwords a corpus of this size can support; little more than letters where lines are words."""
+    """Subwords a corpus of this size can support; few where lines are words, or where words are few."""
     if corpus.alphabet is not None:
         return LETTERS + 2 * corpus.alphabet
-    for limit, size in ((2_000, 1000), (10_000, 2000), (100_000, 4000), (500_000, 8000), (5_000_000, 16_000)):
-        if corpus.pairs < limit:
-            return size
-    return 32_000
+    sizes = ((2_000, 1000), (10_000, 2000), (100_000, 4000), (500_000, 8000), (5_000_000, 16_000))
+    size = next((size for limit, size in sizes if corpus.pairs < limit), 32_000)
+    if corpus.word_bytes is None:
+        return size
+    return min(size, LETTERS + 2 * corpus.word_bytes)  # words begin lines, or follow a space: there is no more to learn
 
 
 def _drawing(given: DecodingConfig, model: ModelConfig) -> DecodingConfig:
@@ -386,4 +424,6 @@ def _summary(recipe: Recipe, plan: _Plan) -> str:
     made += [f"batches of {batch:,} tokens" if isinstance(batch, int) else "batches as large as memory allows"]
     made += [f"learning rate {training.learning_rate:g}"]
     made += [f"about {plan.updates:,.0f} updates, {plan.passes:.1f} epochs"]
+    if training.time is None and training.steps is None:
+        made += [f"at most about {duration(plan.tokens / plan.speed)}"]
     return f"chosen for {why}: {', '.join(made)}"

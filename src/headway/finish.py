@@ -60,7 +60,7 @@ def _warn_if_untrained(model: Model, found: Validation, unigram: float, say: Cal
         told = f"its loss {loss:.2f} is no better than guessing by frequency ({unigram:.2f})"
         say(f"warning: the model has learned next to nothing: {told}; train longer or give more data")
     elif found.constant:
-        say("warning: the model translates everything alike; train longer or give more data")
+        say("warning: the model gives the same translation for every input; train longer or give more data")
 
 
 def _finished(folder: Path, step: int) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from headway.beginning import begin, stored_recipe
-from headway.choices import CorpusSize, Machine, choose
+from headway.choices import choose, conditions
 from headway.data.config import DataConfig
 from headway.data.pairs import PARQUET_SUFFIX, Files, Pair, read_pairs
 from headway.data.preparation import Prepared, divide, reopen
@@ -68,7 +68,7 @@ def sample(
     pairs = clean - (valid if split.every else 0)
     recipe, chosen = recipe.model_copy(update={"data": data}), None
     if recipe.start is None:  # which leaves nothing to choose by the number of pairs
-        chosen = choose(recipe, CorpusSize.of(split).scaled(pairs), Machine(device, processes))
+        chosen = choose(recipe, *conditions(recipe, split, device, processes, pairs))
         recipe = chosen.recipe
     begin(recipe, folder / "run", device=device, screen=_Quiet(screen), pairs=pairs)
     recipe = stored_recipe(folder / "run")

@@ -1,9 +1,10 @@
 """Judging a model while it is trained."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ class Validator:
         scores = {"loss": self.loss(model, check)}
         if not model.config.reads_source:
             return Validation(scores | {"perplexity": math.exp(min(scores["loss"], 700.0))}, self._texts(model, check))
-        pairs = self.pairs[: self.translated]
+        pairs = self.translated_pairs
         translator = Translator(model, self.source, self.target, BRIEF)
         sentences = [ids for pair in pairs for ids in translator.tokenize([pair.source], tags=pair.tags)]
         found = translator.search([translator.request(ids) for ids in sentences], check=check)
@@ -86,8 +87,13 @@ class Validator:
         ]
 
     @cached_property
+    def translated_pairs(self) -> list[Pair]:
+        """Those that are translated, spread over all: a corpus may be sorted, or be several in turn."""
+        return spread(self.pairs, self.translated)
+
+    @cached_property
     def _yardstick(self) -> Yardstick:
-        return Yardstick([pair.target for pair in self.pairs[: self.translated]])
+        return Yardstick([pair.target for pair in self.translated_pairs])
 
     def loss(self, model: Model, check: Callable[[], None]) -> float:
         """Nats a target token, over all validation pairs."""
@@ -99,6 +105,15 @@ class Validator:
         return surprise / max(units, 1)
 
 
+T = TypeVar("T")
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """At most so many of the items, at equal distances."""
+    count = min(most, len(items))
+    return [items[number * len(items) // count] for number in range(count)]
+
+
 def validation_batches(prepared: Prepared, longest: int, cells: int = 4096, most: int | None = None) -> list[Batch]:
     """The validation pairs as padded batches, those of like length together; longer ones than the model knows not.
 
@@ -107,8 +122,8 @@ def validation_batches(prepared: Prepared, longest: int, cells: int = 4096, most
     source, target = prepared.source, prepared.target
     sides = zip(*encode_pairs(prepared.split.valid, (source, target)), strict=True)
     pairs = [(place, *pair) for place, pair in enumerate(sides) if max(map(len, pair)) < longest]
-    if most is not None and most < len(pairs):
-        pairs = [pairs[number * len(pairs) // most] for number in range(most)]
+    if most is not None:
+        pairs = spread(pairs, most)
     groups: list[list[_Placed]] = [[]]
     for pair in sorted(pairs, key=lambda pair: max(map(len, pair[1:]))):
         if (len(groups[-1]) + 1) * (max(map(len, pair[1:])) + 1) > cells and groups[-1]:

@@ -56,6 +56,21 @@ def test_init_writes_a_recipe_that_is_valid_and_never_overwrites_one(headway, tm
     assert "cannot be written" in headway("init", tmp_path / "absent" / "recipe.toml").only_complaint
 
 
+def test_init_writes_what_is_chosen_for_data_machine_and_time(headway, corpus, tmp_path):
+    from headway.config import read_toml, validated
+    from headway.recipe import Recipe
+
+    path = tmp_path / "recipe.toml"
+    files = ("--source", corpus[0], "--target", corpus[1])
+    found = headway("init", path, *files, "--time", "5m", "--device", "cpu")
+    assert found.lines == [str(path)]
+    assert "chosen for 57 pairs and 5m" in found.err and "# chosen for 57 pairs and 5m" in path.read_text()
+    recipe = validated(Recipe, read_toml(path), str(path))
+    assert (recipe.data.source, recipe.training.time, recipe.model.preset) == (corpus[0], "5m", "mini")
+    assert recipe.training.learning_rate is not None and recipe.tokenizer.vocabulary is not None
+    assert "give --source and --target" in headway("init", tmp_path / "other", "--time", "5m").only_complaint
+
+
 def test_a_run_begun_by_a_recipe_is_resumed_by_the_same_recipe(headway, corpus, tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(

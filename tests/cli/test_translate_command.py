@@ -14,7 +14,8 @@ import pytest
 
 from lively import save_lively
 
-FULL = RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the documentation.")
+FULL_GPU = "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in the documentation."
+FULL = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried 8 bytes"
 SOURCE = b"le chat voit la pomme .\nun chien mange tout .\n"
 
 
@@ -451,19 +452,24 @@ def test_another_engine_gives_the_same_text_and_takes_no_workers(headway, model_
     assert "own engine on a CPU" in headway("translate", model_folder, *options, "--workers", 2).only_complaint
 
 
-def test_a_gpu_that_other_programs_fill_is_told_in_one_line(headway, model_folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "told"), [(FULL_GPU, "too little memory is free on the GPU; stop other"), (FULL, "too little memory (")]
+)
+def test_memory_that_runs_out_is_told_in_one_line(headway, model_folder, monkeypatch, error, told):
+    def lines_of(*_):
+        raise RuntimeError(error)
+
+    monkeypatch.setattr("headway.cli.files.lines_of", lines_of)
+    found = headway("translate", model_folder, stdin=SOURCE)
+    assert found.code == 1 and found.err.startswith(f"headway: {told}") and len(found.err.splitlines()) == 1
+
+
+def test_any_other_error_of_torch_is_a_bug_of_ours(model_folder, monkeypatch):
     from headway.cli import translate
 
-    def raising(error):
-        def lines_of(*_):
-            raise error
+    def lines_of(*_):
+        raise RuntimeError("a bug of ours")
 
-        return lines_of
-
-    monkeypatch.setattr("headway.cli.files.lines_of", raising(FULL))
-    told = headway("translate", model_folder, stdin=SOURCE)
-    assert told.code == 1 and told.err.startswith("headway: too little memory is free on the device")
-    assert len(told.err.splitlines()) == 1
-    monkeypatch.setattr("headway.cli.files.lines_of", raising(RuntimeError("a bug of ours")))
+    monkeypatch.setattr("headway.cli.files.lines_of", lines_of)
     with pytest.raises(RuntimeError, match="a bug of ours"):
         translate.command(model_folder)

@@ -23,7 +23,7 @@ SETTINGS: dict[str, Any] = {
     "training.validation_sentences": 1, "training.log_every": 1,
 }  # fmt: skip
 """A run of a moment in which every part of the state counts: dropout, BPE-dropout, accumulation, epochs, averaging."""
-CLOCKS = {"time", "train/tokens_per_second", "seconds"}
+CLOCKS = {"time", "train/tokens_per_second", "seconds", "validating"}
 """What may differ between two runs that are the same."""
 OF_VALIDATION = {"validated", "best", "stale", "known_loss"}
 """What is found anew after a resume if a step was saved before it was validated; the journal and the model show it."""

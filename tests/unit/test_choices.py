@@ -9,6 +9,7 @@ from headway.config import validated, write_toml
 from headway.data.preparation import Split
 from headway.errors import ConfigError
 from headway.recipe import Recipe, differences
+from headway.runtime.cores import Cores
 
 DATA = {"data": {"source": "a", "target": "b"}}
 TWO_CORES, GPU_SPEED = 2e11, 7e14
@@ -87,11 +88,19 @@ def test_words_are_spelled_by_few_subwords_and_sentences_by_many():
         return choose(validated(Recipe, DATA, "test"), CorpusSize(50_000, 5e5, alphabet=alphabet), machine()).recipe
 
     assert [vocabulary(size).tokenizer.vocabulary for size in (None, 26, 70)] == [4000, 352, 440]
+    few = CorpusSize(50_000, 5e5, word_bytes=110)  # such as phonemes with spaces between
+    assert choose(validated(Recipe, DATA, "test"), few, machine()).recipe.tokenizer.vocabulary == 520
+    many = CorpusSize(50_000, 5e5, word_bytes=10_000)
+    assert choose(validated(Recipe, DATA, "test"), many, machine()).recipe.tokenizer.vocabulary == 4000
     split = Split(10, [], 0, {}, {}, words=10, bytes=60)
     assert CorpusSize.of(replace(split, alphabet=26)).tokens > CorpusSize.of(split).tokens
 
 
 def test_batches_on_a_cpu_leave_enough_updates():
+    for time in ("6m", "20m", "2h"):
+        found = choices(training={"time": time})
+        updates = int(found.summary.split(" updates")[0].split()[-1].replace(",", ""))
+        assert 4000 <= updates <= 9000, found.summary
     short, long = chosen(training={"time": "2m"}).training, chosen(training={"time": "5h"}).training
     assert short.batch_tokens < long.batch_tokens
     assert chosen(training={"time": "2m", "batch_tokens": 3000}).training.batch_tokens == 3000
@@ -129,13 +138,23 @@ def test_time_that_is_too_short_or_more_than_needed_is_said_before_training():
     assert "training ends after 300 epochs" in long
 
 
-@pytest.mark.parametrize("training", [{"time": "1h"}, {"time": "2h", "steps": 300}, {"time": "1h", "epochs": 2}])
-def test_time_is_not_called_too_short_where_something_else_ends_the_run(training):
-    assert not any("too short" in line for line in choices(pairs=50, training=training).warnings)
+@pytest.mark.parametrize("speed", [TWO_CORES / 10, TWO_CORES, 5 * TWO_CORES])
+@pytest.mark.parametrize("pairs", [5_000, 50_000, 400_000])
+def test_the_time_that_is_called_enough_is_enough_though_a_larger_model_may_be_chosen(pairs, speed):
+    (short,) = choices(pairs, on=machine(speed=speed), training={"time": "5s"}).warnings
+    enough = short.split("; ")[1].split()[0]
+    assert choices(pairs, on=machine(speed=speed), training={"time": enough}).warnings == []
+
+
+@pytest.mark.parametrize("training", [{"time": "2h", "steps": 300}, {"time": "1h", "epochs": 2}])
+def test_nothing_is_said_of_the_time_where_a_setting_ends_the_run_sooner(training):
+    assert choices(pairs=50, training=training).warnings == []
 
 
 def test_a_batch_holds_the_longest_sentence():
-    assert chosen(training={"time": "1m"}, model={"longest": 1024}).training.batch_tokens == 1024
+    for on in (machine(), H200):
+        for training in ({"time": "1m"}, {"steps": 100}):
+            assert chosen(on=on, training=training, model={"longest": 8192}).training.batch_tokens == 8192
 
 
 def test_a_slower_machine_needs_more_time():
@@ -163,6 +182,8 @@ def test_a_corpus_is_measured_in_words_or_in_bytes_whichever_is_more():
     split = Split(10, [], 0, {}, {}, words=80, bytes=700)
     assert CorpusSize.of(split).tokens == 10 + 200.0
     assert CorpusSize.of(replace(split, bytes=70)).tokens == 10 + 80
+    assert CorpusSize.of(split, "words").tokens == 10 + 80
+    assert CorpusSize.of(split, "characters").tokens == 10 + 700
     assert CorpusSize.of(split).scaled(100) == CorpusSize(100, 2100.0, held_out=0)
 
 
@@ -195,3 +216,43 @@ def test_a_machine_is_measured_once():
     measured = Machine(torch.device("cpu"))
     assert 1e7 < measured.speed < 1e15
     assert measured.speed == measured.speed
+
+
+def test_a_corpus_smaller_than_a_batch_has_an_update_an_epoch():
+    line = choices(pairs=10, tokens=50.0).summary
+    assert "about 300 updates, 300.0 epochs" in line
+    line = choices(pairs=10, tokens=50.0, training={"steps": 30}).summary
+    assert "about 30 updates, 30.0 epochs" in line
+
+
+def test_without_a_time_it_is_said_how_long_training_may_take():
+    assert "at most about " in choices().summary
+    assert "at most" not in choices(training={"time": "6m"}).summary
+
+
+def test_r_drop_takes_twice_the_time():
+    once, twice = (choices(training={"time": "6m", "r_drop": weight}).summary for weight in (0.0, 1.0))
+    speed = [int(line.split(" tokens/s")[0].split()[-1].replace(",", "")) for line in (once, twice)]
+    assert speed[0] == pytest.approx(2 * speed[1], abs=1)
+
+
+def test_a_gpu_is_as_fast_as_the_precision_that_is_asked_for(monkeypatch):
+    monkeypatch.setattr("headway.choices.matrix_speed", lambda device, half: 8.0 if half else 1.0)
+
+    def speed(precision):
+        made = Machine(torch.device("cuda"), precision=precision)
+        vars(made).update(half=True)
+        return made.speed
+
+    assert [speed(precision) for precision in (None, "bf16", "fp32")] == [8.0, 8.0, 1.0]
+
+
+def test_processes_that_share_the_threads_of_a_cpu_are_as_fast_as_one(monkeypatch):
+    monkeypatch.setattr("headway.choices.read_cores", lambda: Cores(8, 8, 8))
+
+    def side_by_side(threads, processes, kind="cpu"):
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        return Machine(torch.device(kind), processes).side_by_side
+
+    assert [side_by_side(8, 4), side_by_side(2, 4), side_by_side(1, 16), side_by_side(16, 2)] == [1, 4, 8, 1]
+    assert side_by_side(8, 4, "cuda") == 4

@@ -78,17 +78,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _forget_output()
         code = complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
     except RuntimeError as error:
-        if not _lacks_memory(error):
+        told = _without_memory(error)
+        if told is None:
             raise
-        code = complain("too little memory is free on the device; stop other programs there, or use --device cpu", 1)
+        code = complain(told, 1)
     sys.exit(code)
 
 
-def _lacks_memory(error: RuntimeError) -> bool:
-    """Whether torch says so; other programs may fill the same GPU."""
+def _without_memory(error: RuntimeError) -> str | None:
+    """What to do where torch says that memory ran out; other programs may fill the same GPU."""
     from headway.training.memory import out_of_memory
 
-    return out_of_memory(error)
+    if not out_of_memory(error):
+        return None
+    if "CUDA" in str(error):
+        return "too little memory is free on the GPU; stop other programs there, or use --device cpu"
+    return f"too little memory ({str(error).splitlines()[0]}); use smaller batches, or a smaller beam"
 
 
 def _said_elsewhere(error: HeadwayError) -> bool:

@@ -7,12 +7,12 @@ from headway.errors import ConfigError, FolderError
 
 HEAD = """# A Headway recipe: headway train FILE --out runs/NAME
 # Every setting stands here with its meaning and its default. Take the '#' away from what you want to set;
-# sizes, norm, dropout and much of training are chosen for your data and your machine where you leave them open.
+# sizes, norm, dropout and many training settings are chosen for your data and your machine unless you set them.
 
 """
 CHOSEN = """# A Headway recipe: headway train FILE --out runs/NAME
 # {summary}
-# Every setting stands here with its meaning. Take out what should be chosen anew for other data or another machine.
+# Every setting stands here with its meaning. Remove those to be chosen again for other data or another machine.
 
 """
 
@@ -70,14 +70,14 @@ def _defaults() -> str:
 
 
 def _chosen(changes: list[str], device: str | None) -> str:
-    from headway.choices import CorpusSize, Machine, choose
+    from headway.choices import choose, conditions
     from headway.cli.terminal import Terminal
     from headway.config import write_toml
     from headway.data.preparation import divide
 
     recipe, where = read_recipe(None, changes), choose_devices(device, 1)
     with Terminal() as screen:
-        found = choose(recipe, CorpusSize.of(divide(recipe.data, screen.working)), Machine(where))
+        found = choose(recipe, *conditions(recipe, divide(recipe.data, screen.working), where))
         for line in (found.summary, *found.warnings):
             screen.say(line)
     return CHOSEN.format(summary=found.summary) + write_toml(found.recipe, comments=True)

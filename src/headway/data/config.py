@@ -95,7 +95,7 @@ class DataConfig(Settings):
     invalid: Invalid = "refuse"
     """What happens to lines that are not UTF-8: refuse the file, or skip and count them."""
     held_out: int = Field(1000, gt=0, le=100_000)
-    """Maximum number of validation pairs held out; a small corpus gives one in fifty or 200, at most one in twenty."""
+    """Maximum number of validation pairs held out; a small corpus gives one in 50, or 200, but never over one in 20."""
     cleaning: CleaningConfig = CleaningConfig()
     """Which pairs are left out."""
     alignment: Path | None = None

@@ -52,6 +52,8 @@ class Split:
     """Their bytes."""
     alphabet: int | None = None
     """Different characters, where lines are words to be read letter by letter; None: sentences."""
+    word_bytes: int | None = None
+    """Bytes of all different words together, where these are few."""
 
     def training(self, config: DataConfig, counts: Counter[str]) -> Iterator[Pair]:
         """The training pairs: neither held out nor with the source of a validation pair.
@@ -114,7 +116,8 @@ def divide(config: DataConfig, report: Report) -> Split:
         if not sizes[place]:
             raise DataError(f"{corpus.name}: no pair left to train on; give more lines or relax the cleaning")
     names = {name: sizes[place] for place, name in enumerate(config.names)}
-    return Split(sizes.total(), valid, every, dict(counts), files, names, words, size, spelling.alphabet)
+    spelled = spelling.alphabet, spelling.word_bytes
+    return Split(sizes.total(), valid, every, dict(counts), files, names, words, size, *spelled)
 
 
 def _given(config: DataConfig) -> list[Pair]:

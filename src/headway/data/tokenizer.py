@@ -35,10 +35,13 @@ _NAMES = {
 }
 
 
+TokenizerKind = Literal["bpe", "characters", "words"]
+
+
 class TokenizerConfig(Settings):
     """How text becomes tokens."""
 
-    kind: Literal["bpe", "characters", "words"] = "bpe"
+    kind: TokenizerKind = "bpe"
     """bpe: byte-level subwords, nothing is unknown; characters: one token each; words: split at whitespace."""
     vocabulary: int | None = Field(default=None, ge=len(SPECIALS) + 1, le=1 << 24)
     """Most tokens to learn; unset: chosen from the size of the corpus."""

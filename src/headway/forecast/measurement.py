@@ -223,7 +223,7 @@ def measure_validation(trainer: Trainer, valid: int) -> tuple[float, float]:
 
 def _translation_seconds(validator: Validator, model: Model) -> float:
     """Of outputs as long as the references; if need be, by those there is time for."""
-    pairs = validator.pairs[: validator.translated]
+    pairs = validator.translated_pairs
     sides = validator.source.encode([pair.source for pair in pairs]), validator.target.encode([p.target for p in pairs])
     read, written = (sum(len(ids) + 1 for ids in side) for side in sides)
 

@@ -7,8 +7,8 @@ import torch
 
 PRODUCT = {"cuda": 8192, "cpu": 1024}
 """Rows of the square matrices that are multiplied."""
-SECONDS = {"cuda": 2.0, "cpu": 0.2}
-"""How long the speed is measured: on a GPU so long that runs which begin together see each other."""
+SECONDS = {"cuda": 2.0, "cpu": 0.5}
+"""How long the speed is measured: several periods of a CPU quota, or until runs that begin together see each other."""
 
 
 def matrix_peak(device: torch.device, half: bool, seconds: float = 0.5) -> float:
@@ -17,8 +17,8 @@ def matrix_peak(device: torch.device, half: bool, seconds: float = 0.5) -> float
 
 
 def matrix_speed(device: torch.device, half: bool) -> float:
-    """The same at the median: what is left of the machine beside other work."""
-    return statistics.median(_products(device, half, SECONDS[device.type]))
+    """The same on average: what quotas and other work leave of the machine."""
+    return statistics.harmonic_mean(_products(device, half, SECONDS[device.type]))
 
 
 def _products(device: torch.device, half: bool, seconds: float) -> list[float]:

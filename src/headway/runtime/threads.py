@@ -52,7 +52,7 @@ def choose(environment: Mapping[str, str], cores: Cores) -> Choice:
     own = _chosen_by_headway(environment)
     given = {name: environment[name] for name in WAITING_NAMES if name in environment and name not in own}
     waiting: Mapping[str, str] = given or WAITING
-    if any(name in environment and name not in own for name in NUMBER):
+    if _number_by_user(environment):
         return Choice(None, "user", waiting, bool(given))
     limit = cores.limit
     if limit is None:
@@ -74,7 +74,7 @@ def prepare_environment(environment: MutableMapping[str, str], cores: Cores | No
 
 def share_threads(environment: MutableMapping[str, str], threads: int) -> None:
     """Let each of several child processes compute with `threads` threads, unless the user has chosen another number."""
-    if "OMP_NUM_THREADS" not in environment or "OMP_NUM_THREADS" in _chosen_by_headway(environment):
+    if not _number_by_user(environment):
         _set(environment, {"OMP_NUM_THREADS": str(max(1, threads))})
 
 
@@ -112,6 +112,11 @@ def _policy(chosen: Choice) -> str:
     if spins is not None and sys.platform == "linux":
         return f"spin {spins} times, then sleep"
     return {"passive": "sleep", "active": "spin"}.get(policy, "spin for a while, then sleep")
+
+
+def _number_by_user(environment: Mapping[str, str]) -> bool:
+    """Whether the user has chosen the number of threads."""
+    return not _chosen_by_headway(environment).issuperset(name for name in NUMBER if name in environment)
 
 
 def _chosen_by_headway(environment: Mapping[str, str]) -> set[str]:

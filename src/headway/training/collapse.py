@@ -20,6 +20,8 @@ class LossHistory:
     """Negative log-likelihood of the current window."""
     units: int = 0
     """Its target tokens."""
+    updates: int = 0
+    """Its updates."""
     lowest: float | None = None
     """The lowest mean loss of a window."""
     latest: float | None = None
@@ -29,11 +31,11 @@ class LossHistory:
 
     def add(self, nll: float, units: int) -> "LossHistory":
         """Count one more update."""
-        return replace(self, nll=self.nll + nll, units=self.units + units)
+        return replace(self, nll=self.nll + nll, units=self.units + units, updates=self.updates + 1)
 
-    def close(self) -> "LossHistory":
-        """End the window: compare its mean with the lowest."""
-        if not self.units:
+    def close(self, window: int = WINDOW) -> "LossHistory":
+        """End the window and compare its mean with the lowest; one that is too short goes on."""
+        if self.updates < window or not self.units:
             return self
         mean = self.nll / self.units
         if self.lowest is None or mean < self.lowest:

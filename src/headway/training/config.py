@@ -73,9 +73,9 @@ class TrainingConfig(Settings):
     save_every: Positive | None = None
     """Updates between checkpoints, besides those of every validation; unset: about ten minutes."""
     metric: Literal["loss", "bleu", "chrf"] | None = None
-    """What tells a better checkpoint from a worse one; unset: chrf if it is of 50 sentences or more, else loss."""
+    """How checkpoints are ranked; unset: by chrf where at least 50 sentences are translated, else by loss."""
     patience: Positive = 8
-    """Validations without improvement, in this or in the loss, after which training ends."""
+    """Training ends after so many validations in a row that improve neither the metric nor the loss."""
     average: Positive = 5
     """How many of the best checkpoints are averaged into the model."""
     samples: int = Field(3, ge=0, le=100)
@@ -103,13 +103,8 @@ class TrainingConfig(Settings):
 
     @model_validator(mode="after")
     def _fits(self) -> "TrainingConfig":
-        if self.schedule in ENDING and self.steps is None and self.time is None:
-            if self.epochs is None:
-                raise ValueError(f"schedule {self.schedule} must know its end; set steps, epochs or time")
-            if self.curriculum:
-                raise ValueError(
-                    f"schedule {self.schedule}: a curriculum has epochs of unequal length; set steps or time"
-                )
+        if self.schedule in ENDING and self.curriculum and self.steps is None and self.time is None:
+            raise ValueError(f"schedule {self.schedule}: a curriculum has epochs of unequal length; set steps or time")
         if self.weight_decay and self.optimiser == "adam":
             raise ValueError("weight_decay is not Adam's; set optimiser to adamw or muon")
         if self.optimiser == "muon" and self.sharded:

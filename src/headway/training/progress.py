@@ -20,12 +20,16 @@ class Progress:
     """Updates planned, where that is known."""
     time: str | None = None
     """The time budget they were planned for, if for one."""
+    asked: int | None = None
+    """The updates that were asked for, if any were."""
     epochs: int | None = None
     """The epochs they were planned for, if for a number of them."""
     seconds: float = 0.0
     """Wall-clock time spent so far."""
     validated: int = 0
     """The step of the last validation."""
+    validating: float = 0.0
+    """Seconds that it took, by the clock of the first process."""
     best: tuple[tuple[float, int], ...] = ()
     """Value (lower is better) and step of the best validations, best first."""
     stale: int = 0

@@ -113,9 +113,6 @@ class Trainer:
     _saved: float = field(default=0.0, init=False)
     """The same at the last checkpoint."""
     _pace: Pace = field(default_factory=Pace, init=False)
-    _validating: float = field(default=0.0, init=False)
-    """Seconds the last validation took, checkpoint included."""
-    _validations: int = field(default=VALIDATIONS, init=False)
     _most: int | None = field(default=None, init=False)
     """Updates of all epochs, where their number is set."""
     _background: Background = field(default_factory=Background, init=False)
@@ -171,8 +168,8 @@ class Trainer:
             return
         later = (self.config.epochs - progress.epoch - 1) * -(-length // together)
         self._most = progress.step + -(-(length - progress.position) // together) + later
-        if self.config.time is None and progress.steps is None:
-            self.progress = replace(progress, steps=self._most)
+        if self.config.time is None and (progress.steps is None or not progress.step):
+            self.progress = replace(progress, steps=min(self._most, progress.steps or self._most))
 
     def _settling_due(self) -> bool:
         """Updates taken by the host are known at once; the outcome of captured ones is asked for now and then."""
@@ -282,7 +279,7 @@ class Trainer:
 
     def _guard(self) -> None:
         """Compare the loss of late with its lowest, and recover where training has collapsed."""
-        losses = self.progress.losses.close()
+        losses = self.progress.losses.close(WINDOW)
         self.progress = replace(self.progress, losses=losses)
         stationary = not self.config.curriculum and not self.config.scheduled_sampling  # else the loss may rise
         if losses.collapsed and stationary:
@@ -291,6 +288,7 @@ class Trainer:
     def _recover(self, found: str) -> None:
         """Go back to the best weights and go on from them at half the rate."""
         if self.progress.collapses >= RECOVERIES:
+            self.progress = replace(self.progress, collapses=RECOVERIES + 1)  # and training ends
             return
         step, back = self.progress.step, self._restore_best()
         where = f"the checkpoint of step {back}" if back else "the initial weights"
@@ -298,7 +296,7 @@ class Trainer:
         self.journal.say(said)
         self.journal.scalars(step, {"train/collapsed": float(back)})
         collapses = self.progress.collapses + 1
-        self.progress = replace(self.progress, losses=LossHistory(), collapses=collapses, recovered=step)
+        self.progress = replace(self.progress, losses=LossHistory(), collapses=collapses, recovered=step, stale=0)
 
     def _restore_best(self) -> int:
         """Load the best checkpoint into the model, or 0 where there is none: the initial weights."""
@@ -332,9 +330,9 @@ class Trainer:
         assert peak is not None and warmup is not None and kind is not None  # resolved before training
         steps = self.progress.steps
         if self.config.time is not None:
-            if steps is None and kind in ENDING:  # still measuring: where it will fall to is not known
-                kind = "inverse_sqrt"
             warmup = shortened_warmup(warmup, steps) if steps else warmup
+        if steps is None and kind in ENDING:  # where it will fall to is not known yet
+            kind = "inverse_sqrt"
         rate = learning_rate(step, peak=peak, warmup=warmup, kind=kind, steps=steps)
         if self.progress.collapses:
             rate *= 0.5**self.progress.collapses * min(1.0, (step - self.progress.recovered) / max(warmup, 1))
@@ -344,21 +342,25 @@ class Trainer:
         """Fit the number of steps to what is left of a time budget, at the speed of late."""
         if self.config.time is None or not self._pace.sure or self.progress.step == self.progress.steps:
             return
-        if self.progress.steps is not None and self.progress.validated and not self._validating:
-            return  # resumed: what a validation takes is not known any more
         total, spent = seconds(self.config.time), self._elapsed()
-        if self._validating:
-            self._validations = max(1, min(VALIDATIONS, int(VALIDATING * total / self._validating)))
         ahead = self._validations * (1 - spent / total) + CLOSING
-        left = (1 - SPARED) * (total - spent) - ahead * self._validating
-        own = self.progress.step + self._pace.updates_in(left), self._validations
-        planned, self._validations = (int(value) for value in self.parallel.exchange(*own)[0])
+        left = (1 - SPARED) * (total - spent) - ahead * self.progress.validating
+        planned = int(self.parallel.exchange(self.progress.step + self._pace.updates_in(left))[0][0])
         limits = [limit for limit in (self.config.steps, self._most) if limit is not None]
         self.progress = replace(self.progress, steps=min([planned, *limits]))
+
+    @property
+    def _validations(self) -> int:
+        """Validations within a time budget: as many as are worth their time, but at least one."""
+        if self.config.time is None or not self.progress.validating:
+            return VALIDATIONS
+        return max(1, min(VALIDATIONS, int(VALIDATING * seconds(self.config.time) / self.progress.validating)))
 
     def _over(self) -> str:
         """Why training is over, or nothing."""
         progress, config = self.progress, self.config
+        if progress.collapses > RECOVERIES:
+            return f"it has collapsed {progress.collapses} times; lower training.learning_rate in another folder"
         if progress.stale >= config.patience:
             return f"{progress.stale} validations in a row brought no improvement"
         if progress.steps is not None and progress.step >= progress.steps:
@@ -411,8 +413,9 @@ class Trainer:
             self.journal.say(line)
         if collapsed:
             self._recover("all outputs have become identical")
+        taken = self.parallel.exchange(time.monotonic() - began)[0][0]
+        self.progress = replace(self.progress, validating=taken)
         self._save()
-        self._validating = time.monotonic() - began
         self._plan()
         self._pace.pause()
 

@@ -16,7 +16,7 @@ VALIDATION = loop.Validation
 def history(*means):
     found = LossHistory()
     for mean in means:
-        found = found.add(10 * mean, 10).close()
+        found = found.add(10 * mean, 10).close(1)
     return found
 
 
@@ -28,9 +28,15 @@ def test_a_loss_that_stays_far_above_its_lowest_is_a_collapse():
 
 
 def test_a_window_is_a_mean_over_tokens_and_an_empty_one_says_nothing():
-    uneven = LossHistory().add(6.0, 1).add(12.0, 5).close()
+    uneven = LossHistory().add(6.0, 1).add(12.0, 5).close(2)
     assert uneven.lowest == uneven.latest == 3.0
-    assert uneven.close() == uneven
+    assert uneven.close(0) == uneven
+
+
+def test_a_window_that_is_too_short_goes_on():
+    short = LossHistory().add(5.0, 1)
+    assert short.close(2) == short
+    assert short.add(7.0, 1).close(2).latest == 6.0
 
 
 @pytest.fixture
@@ -90,9 +96,19 @@ def test_without_a_checkpoint_it_begins_again_from_the_initial_weights(by_loss, 
     assert losses[made.progress.recovered + 1] == pytest.approx(losses[1], abs=0.5)
 
 
-def test_it_gives_up_after_some_recoveries(by_loss, recipe, trainer, screen):
+def test_it_gives_up_after_some_recoveries_and_training_ends(by_loss, recipe, trainer, screen):
     made = trainer(settings(recipe, steps=120))
-    assert len(fit(made, screen, first=29)) == RECOVERIES
+    ruined_from(29, [made], screen)
+    assert made.fit().startswith(f"it has collapsed {RECOVERIES + 1} times")
+    assert len([line for line in screen.lines if "training collapsed" in line]) == RECOVERIES
+    assert made.progress.step == made.progress.validated < 120
+
+
+def test_validations_without_improvement_are_counted_anew_after_a_collapse(by_loss, recipe, trainer, screen):
+    made = trainer(settings(recipe))
+    made.progress = replace(made.progress, stale=3)
+    made._recover("said")
+    assert made.progress.stale == 0
 
 
 @pytest.mark.parametrize("changed", [{"curriculum": 2}, {"scheduled_sampling": 0.5}])

@@ -125,7 +125,7 @@ def test_settings_that_do_not_go_together_are_refused():
         ({"weight_decay": 0.1}, "not Adam's"),
         ({"optimiser": "muon", "sharded": True}, "whole matrices"),
         ({"r_drop": 1.0, "scheduled_sampling": 0.2}, "cannot be combined"),
-        ({"schedule": "cosine"}, "must know its end"),
+        ({"schedule": "cosine", "curriculum": 2}, "epochs of unequal length"),
     ):
         with pytest.raises(ValueError, match=told):
             TrainingConfig(**wrong)

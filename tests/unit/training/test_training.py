@@ -94,6 +94,28 @@ def test_more_steps_may_be_asked_for_at_resume(recipe, run, tmp_path, screen):
     assert screen.updates[-1].step == 16
 
 
+@pytest.mark.parametrize("longer", [{"steps": 50}, {"steps": 50, "time": "2h"}, {"steps": None, "epochs": 2}])
+@pytest.mark.parametrize("before", [{}, {"time": "1h"}])
+def test_another_end_at_resume_takes_the_place_of_the_epochs(recipe, run, tmp_path, screen, before, longer):
+    run(recipe(validate_every=100, **{"steps": None, "epochs": 1} | before), tmp_path / "run")
+    done = screen.updates[-1].step
+    run(recipe(validate_every=100, **longer), tmp_path / "run", resume=True)
+    assert screen.updates[-1].step == 50 if longer["steps"] else done < screen.updates[-1].step < 50
+    assert screen.updates[-1].learning_rate < 0.1 * 0.003
+
+
+def test_epochs_shorten_the_schedule_of_more_steps(recipe, run, tmp_path, screen, state_of):
+    run(recipe(steps=1000, epochs=1, schedule="linear", validate_every=100), tmp_path / "run")
+    last = screen.updates[-1]
+    assert last.step == last.steps < 100
+    assert last.learning_rate < 0.2 * 0.003
+
+
+def test_a_rate_is_known_before_the_end_is(trainer):
+    made = trainer(steps=None, epochs=2, schedule="linear", warmup=0)
+    assert made.progress.steps is None and made._rate(1) > 0
+
+
 def test_epochs_set_the_steps_and_a_resumed_run_keeps_them(recipe, run, tmp_path, screen, state_of):
     def stop(update):
         if update.step == 17:
@@ -333,10 +355,9 @@ def test_the_embeddings_of_a_transformer_begin_small(trainer, recipe, tie):
 
 def test_within_a_time_budget_no_validation_comes_shortly_before_the_last(trainer):
     made = trainer(time="10m", steps=None, validate_every=None)
-    made._validations = 3
 
-    def due(step, validated):
-        made.progress = replace(made.progress, step=step, steps=100, validated=validated)
+    def due(step, validated):  # three validations of 6 seconds are 3 % of the time
+        made.progress = replace(made.progress, step=step, steps=100, validated=validated, validating=6.0)
         return made._validation_due(over=step == 100)
 
     assert [due(66, 33), due(99, 66), due(100, 66)] == [True, False, True]
