@@ -20,7 +20,10 @@ def test_what_is_taken_is_spread_over_all():
 
 
 def test_the_pairs_that_are_translated_are_of_all_parts_of_a_sorted_corpus():
-    tokenizer, pairs = Tokenizer.train(["a"], TokenizerConfig()), [Pair(letter, letter) for letter in "abcdefgh"]
+    tokenizer, pairs = (
+        Tokenizer.train(["a"], TokenizerConfig(vocabulary=260)),
+        [Pair(letter, letter) for letter in "abcdefgh"],
+    )
     validator = Validator(tokenizer, tokenizer, pairs, [], torch.device("cpu"), 4, 0, LabelSmoothedLikelihood())
     assert "".join(pair.source for pair in validator.translated_pairs) == "aceg"
 
