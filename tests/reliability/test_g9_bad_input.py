@@ -189,9 +189,10 @@ def test_a_setting_that_cannot_be_is_refused_by_its_name(case, train, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_linear_schedule_without_an_end_is_refused(headway, corpus, tmp_path):
+def test_a_schedule_that_cannot_know_its_end_is_refused(headway, corpus, tmp_path):
     files = ("--source", corpus[0], "--target", corpus[1], "--out", tmp_path / "run")
-    assert "set steps, epochs or time" in headway("train", *files, "--set", "training.schedule=linear").only_complaint
+    settings = ("--set", "training.schedule=linear", "--set", "training.curriculum=2")
+    assert "set steps or time" in headway("train", *files, *settings).only_complaint
 
 
 def test_a_tokenizer_of_another_size_than_the_recipe_says_is_refused(train, model_folder, tmp_path):
