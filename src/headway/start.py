@@ -28,8 +28,8 @@ FREE = frozenset({"preset", "dropout", "attention_dropout", "activation_dropout"
 """Settings of a model that may differ from those of the folder: no weight depends on them."""
 TABLES = {"source_embedding.weight": 0, "target_embedding.weight": 1, "output.weight": 1, "output.bias": 1, "ends": 0}
 """Weights with a row a token, and whose: 0 is source, 1 is target."""
-SMALL = 0.02
-"""Standard deviation of the embeddings of a new Transformer, at any width."""
+SMALL, SMALL_WIDTH = 0.02, 256
+"""Standard deviation of the embeddings of a new Transformer up to this width; wider ones begin with logits as small."""
 
 
 class StartConfig(Settings):
@@ -123,7 +123,7 @@ def initialise_tables(model: Autoregressive[Any, Any], log_frequencies: NDArray[
         if isinstance(model, Transformer):
             tables = {model.source_embedding.weight, model.target_embedding.weight, model.output.weight}
             for table in tables:  # one, where all are tied
-                table.mul_(SMALL / table.std())
+                table.mul_(SMALL * math.sqrt(min(1.0, SMALL_WIDTH / table.shape[1])) / table.std())
 
 
 def start_from_vectors(embedding: Embedding, path: Path, tokenizer: Tokenizer) -> int:

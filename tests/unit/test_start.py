@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from headway.errors import ConfigError, FolderError
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.objectives import LabelSmoothedLikelihood
 from headway.search import DecodingConfig
-from headway.start import StartConfig, open_start
+from headway.start import StartConfig, initialise_tables, open_start
 from headway.translator import Translator, load
 from headway.validation import Validator, validation_batches
 
@@ -164,3 +165,10 @@ def test_an_extended_model_is_saved_and_loaded_with_its_new_tokens(tmp_path, dat
     extended = begun(open_start(StartConfig(model=saved(tmp_path / "model"), extend=5)), data)
     extended.save(tmp_path / "extended")
     assert load(tmp_path / "extended").target.size == extended.target.size == 285
+
+
+def test_the_embeddings_of_wide_models_begin_so_small_that_logits_do_not_grow_with_the_width():
+    for width, expected in ((128, 0.02), (256, 0.02), (1024, 0.01)):
+        model = Transformer(TransformerConfig(**SHAPE | {"dim": width}), 50, 50)
+        initialise_tables(model, np.zeros(50))
+        assert model.output.weight.std().item() == pytest.approx(expected)
