@@ -71,6 +71,14 @@ def test_init_writes_what_is_chosen_for_data_machine_and_time(headway, corpus, t
     assert "give --source and --target" in headway("init", tmp_path / "other", "--time", "5m").only_complaint
 
 
+def test_a_run_that_ended_by_epochs_goes_on_to_more_steps(train, headway, tmp_path):
+    assert train(training__epochs=2, training__steps=50).code == 0
+    same = headway("train", "--out", tmp_path / "run", "--resume", "--device", "cpu")
+    assert "training ends: all" in same.err and "nothing to do" in same.err
+    more = headway("train", "--out", tmp_path / "run", "--resume", "--device", "cpu", "--set", "training.steps=99")
+    assert more.code == 0 and "all 99 steps are done" in more.err
+
+
 def test_a_run_begun_by_a_recipe_is_resumed_by_the_same_recipe(headway, corpus, tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(

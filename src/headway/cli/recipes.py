@@ -30,6 +30,7 @@ def read_recipe(path: Path | None, changes: list[str], resumed: Path | None = No
         from headway.beginning import stored_recipe
 
         tree = stored_recipe(resumed).model_dump(mode="json", exclude_none=True)
+        tree["training"].pop("epochs", None)  # those of the run count again, unless another end takes their place
     tree = override(tree, changes)
     group = tree.get("data", {})
     if isinstance(group, dict) and not {"source", "corpora", "text"} & group.keys():
