@@ -12,8 +12,8 @@ from headway.building import arithmetic_of, build_model, capturable, feed_of, lo
 from headway.choices import Choices, choose, conditions
 from headway.config import read_toml, validated, write_toml
 from headway.data.preparation import Prepared, divide, overlap, prepare, reopen
+from headway.disk import locked, write_text
 from headway.errors import ConfigError, FolderError, UserError
-from headway.folders import locked, write_text
 from headway.objectives import check_alignable, check_guidance, without_path
 from headway.recipe import MAY_CHANGE, Recipe, differences
 from headway.screen import Screen

@@ -1,15 +1,23 @@
 """Folders that are whole or not there: written aside, hashed, renamed into place, verified before use."""
 
-import fcntl
 import hashlib
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headway.disk import (
+    exchange_folder,
+    move_folder,
+    plain_file,
+    present,
+    refuse_others,
+    remove_folder,
+    sync,
+    workspace,
+    write_text,
+)
 from headway.errors import FolderError, HeadwayError
 
 MANIFEST = "MANIFEST.json"
@@ -22,37 +30,82 @@ def write_folder(folder: Path, fill: Callable[[Path], None], facts: Mapping[str,
 
     A crash at any moment leaves either no `folder` or all of it; an existing one is never overwritten.
     """
-    if folder.exists():
+    if present(folder):
         raise FolderError(f"{folder}: already there; choose another folder or remove it")
-    aside = folder.with_name(f"{folder.name}.tmp")
+    with _prepared(folder, fill, facts) as new:
+        move_folder(new, folder)
+
+
+def replace_folder(folder: Path, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> None:
+    """As `write_folder`, but an older folder gives way, if it is just what Headway wrote; see `refuse_changes`."""
+    refuse_changes(folder)
+    with _prepared(folder, fill, facts) as new:
+        exchange_folder(new, folder, members(folder) if present(folder) else ())
+
+
+@contextmanager
+def _prepared(folder: Path, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> Iterator[Path]:
+    """A sealed folder in a workspace, ready to be put in place."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
-        fill(aside)
-        _seal(aside, facts)
-        aside.rename(folder)
-        sync(folder.parent)
+        with workspace(folder) as room:
+            new = room / "new"
+            new.mkdir()
+            fill(new)
+            _seal(new, facts)
+            yield new
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
         raise HeadwayError(
             f"{folder}: cannot be written ({error.strerror or error}); free space or choose another"
         ) from None
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
+
+
+def remove_sealed(folder: Path, known: Collection[str] = ()) -> None:
+    """Remove a folder that holds nothing but what its manifest names, and the names that are `known` anyway."""
+    remove_folder(folder, members(folder) | set(known))
+
+
+def members(folder: Path) -> set[str]:
+    """The files that the manifest of a folder names, and the manifest; none where it cannot be read."""
+    try:
+        return {MANIFEST, *read_manifest(folder)["files"]}
+    except FolderError:
+        return set()
+
+
+def refuse_changes(folder: Path) -> None:
+    """Refuse to replace or remove a folder that is not, file by file, what Headway wrote; none at all is fine."""
+    if not present(folder):
+        return
+    refuse_others(folder, members(folder))
+    try:
+        verify_folder(folder)
+    except FolderError as error:
+        told = str(error).partition(";")[0]
+        raise FolderError(f"{told}, and Headway would have to replace it; move {folder} elsewhere") from None
 
 
 def _seal(folder: Path, facts: Mapping[str, Any]) -> None:
-    files = {}
     usual = folder.stat().st_mode & 0o666  # what the user's mask leaves; safetensors writes for the owner alone
+    files = {}
     for path in sorted(folder.iterdir()):
         path.chmod(usual)
         sync(path)
-        files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        files[path.name] = describe(path)
     manifest = {"format": FORMAT, **facts, "files": files}
-    write_text(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    sync(folder / MANIFEST)
     sync(folder)
+
+
+def seal_files(folder: Path, names: Collection[str], facts: Mapping[str, Any]) -> None:
+    """Write a manifest of some files beside them, in a folder that holds other things too."""
+    files = {name: describe(folder / name) for name in sorted(names)}
+    write_text(folder / MANIFEST, json.dumps({"format": FORMAT, **facts, "files": files}, indent=1) + "\n")
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """What a manifest says of a file."""
+    return {"bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -102,58 +155,7 @@ def _unreadable(path: Path, error: OSError) -> FolderError:
     return FolderError(f"{path}: cannot be read ({error.strerror or error}); use another copy of the folder")
 
 
-def plain_file(path: Path) -> bool:
-    """Whether `path` is a file of its own, not a link to somewhere else."""
-    try:
-        return path.is_file() and not path.is_symlink()
-    except OSError:  # a name too long to be one
-        return False
-
-
 def sha256(path: Path) -> str:
     """The sha256 of a file, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Force a file or a folder's entries to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small file whole: aside first, then renamed, so that no reader sees half of it."""
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """As `write_text`; an error of the disk always names the file."""
-    aside = path.with_name(f"{path.name}.tmp")
-    try:
-        aside.write_bytes(content)
-        sync(aside)
-        aside.rename(path)
-    except OSError as error:
-        with suppress(OSError):
-            aside.unlink()
-        raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a run folder: a second process that wants it is refused."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("w")
-    except OSError as error:
-        raise FolderError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise FolderError(f"{folder}: another process is training there; choose another --out") from None
-        yield

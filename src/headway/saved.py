@@ -11,8 +11,9 @@ from pydantic import Field, ValidationError
 
 from headway.config import Settings, located, read_toml, validated
 from headway.data.tokenizer import Tokenizer
+from headway.disk import plain_file
 from headway.errors import FolderError
-from headway.folders import plain_file, verify_folder, write_folder
+from headway.folders import verify_folder, write_folder
 from headway.models.catalog import CATALOG, AnyModelConfig, read_model_config
 from headway.models.model import Model, ModelConfig
 from headway.search import DecodingConfig

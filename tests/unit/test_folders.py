@@ -5,8 +5,9 @@ import json
 
 import pytest
 
+from headway.disk import locked, plain_file, write_text
 from headway.errors import FolderError, HeadwayError
-from headway.folders import MANIFEST, locked, plain_file, read_manifest, verify_folder, write_folder, write_text
+from headway.folders import MANIFEST, read_manifest, verify_folder, write_folder
 
 
 def fill(folder):

@@ -78,7 +78,7 @@ class Run:
         screen: "Terminal",
     ) -> Path:
         """Translate, write the pairs, say how many there are, and return their folder."""
-        from headway.folders import locked
+        from headway.disk import locked
         from headway.synthesis import write_pairs
 
         folder = self.out / PAIRS

@@ -19,8 +19,9 @@ from headway.data.links import parsed
 from headway.data.pairs import Pair
 from headway.data.store import described, owner, plain, sweep, writing
 from headway.data.tokenizer import JsonTokenizer, Tokenizer
+from headway.disk import sync
 from headway.errors import FolderError
-from headway.folders import sha256, sync
+from headway.folders import sha256
 
 FORMAT = 1
 """Raised whenever an alignment written before could no longer be read."""

@@ -14,8 +14,8 @@ from safetensors.numpy import save
 
 from headway.data.model_one import IdPairs, learn_translations, ranked
 from headway.data.tokenizer import Tokenizer
+from headway.disk import write_bytes
 from headway.errors import FolderError
-from headway.folders import write_bytes
 
 FORMAT = 1
 """Raised whenever a file written before could no longer be read."""

@@ -18,8 +18,8 @@ from headway.data.spelling import Spelling
 from headway.data.store import TokenStore, build_store, encode_pairs, open_store
 from headway.data.text import Fingerprint, changed, fingerprint, hashed
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
+from headway.disk import write_text
 from headway.errors import ConfigError, DataError
-from headway.folders import write_text
 
 SAMPLE = 2_000_000
 """Pairs a tokenizer is learnt from at most, spread over the corpus."""

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from headway.data.pairs import Pair
 from headway.data.tokenizer import Tokenizer
+from headway.disk import sync
 from headway.errors import FolderError, HeadwayError
-from headway.folders import sha256, sync
+from headway.folders import sha256
 
 FORMAT = 1
 """Raised whenever a store written before could no longer be read."""

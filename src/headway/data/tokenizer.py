@@ -14,8 +14,8 @@ from pydantic import Field
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from headway.config import Settings
+from headway.disk import write_bytes
 from headway.errors import ConfigError, DataError
-from headway.folders import write_bytes
 
 SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 """The symbols of a tokenizer we train; their places are their ids."""

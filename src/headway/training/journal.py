@@ -9,8 +9,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from headway.disk import write_text
 from headway.errors import HeadwayError
-from headway.folders import write_text
 
 FLUSHED = 10.0
 """Seconds after which events reach the disk at the latest, while new ones come."""
