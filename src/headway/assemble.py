@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.allocator import keep_freed_memory
-from headway.beginning import AGAIN, held, prepare_run, resumed, stored_recipe, undone
+from headway.beginning import AGAIN, prepare_run, resumed, stored_recipe
 from headway.building import (
     arithmetic_of,
     build_model,
@@ -25,10 +25,12 @@ from headway.building import (
     optimiser_of,
 )
 from headway.data.preparation import Prepared
-from headway.errors import ConfigError, HeadwayError
+from headway.disk import present
+from headway.errors import ConfigError, FolderError, HeadwayError
 from headway.finish import finish
 from headway.models.model import Autoregressive, Model
 from headway.recipe import Recipe
+from headway.run_folder import BEST, CHECKPOINTS, CONFIG, held, undone
 from headway.runtime.threads import limit_torch_threads
 from headway.screen import Screen, Silent
 from headway.start import initialise_tables, open_start, start_from_vectors
@@ -78,10 +80,10 @@ def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, re
     with Stopper() as stopper, deterministic(training), joined(device, sharded=training.sharded) as parallel:
         stopper.hasty = AGAIN  # there is nothing to save yet
         screen = screen if parallel.first else Silent()
-        again = resume or (restarted() and (out / "config.toml").exists())
+        again = resume or (restarted() and (out / CONFIG).exists())
         begun = bool(parallel.exchange(int(again))[0][0])
-        with held(out) if parallel.first else nullcontext() as before:
-            with undone(before) if before and not begun else nullcontext():
+        with held(out) if parallel.first else nullcontext() as run:
+            with undone(run) if run and not begun else nullcontext():
                 if not begun:
                     parallel.in_turn(lambda: prepare_run(recipe, out, device, screen, parallel.world))
                 stopper.hasty = "go on with --resume"
@@ -94,8 +96,8 @@ def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, re
                 screen.say(f"training ends: {reason}")
                 parallel.in_turn(lambda: finish(trainer, prepared, recipe, out, screen.say))
                 use = f"translate {out} < FILE" if recipe.data.text is None else f"sample {out}"
-                screen.say(f"the model is in {out / 'best'}; try: headway {use}")
-    return out / "best"
+                screen.say(f"the model is in {out / BEST}; try: headway {use}")
+    return out / BEST
 
 
 def _fitted(trainer: Trainer) -> str:
@@ -141,8 +143,8 @@ def trainer_of(
         "seed": training.seed,
         "model": recipe.model.model_dump(mode="json", exclude_defaults=True),
     }
-    checkpoints = Checkpoints(out / "checkpoints", facts)
-    latest = checkpoints.latest(screen.say) if parallel.first else None
+    checkpoints = Checkpoints(out / CHECKPOINTS, facts)
+    latest = _latest(checkpoints, out, screen) if parallel.first else None
     found = int(parallel.exchange(-1 if latest is None else latest)[0][0])
     if found < 0:
         _start(model, recipe, prepared, screen)
@@ -188,6 +190,21 @@ def trainer_of(
         progress=progress,
         initial_weights=partial(_initial_weights, recipe, prepared, device),
     )
+
+
+def _latest(checkpoints: Checkpoints, out: Path, screen: Screen) -> int | None:
+    """The newest sound checkpoint; None where training has not come to one. A run that has lost them is refused."""
+    told: list[str] = []
+    latest = checkpoints.latest(told.append)
+    if latest is None and (checkpoints.steps() or present(out / BEST)):
+        lost = (
+            told[0].removeprefix("skipped a checkpoint: ") if told else f"{checkpoints.folder}: no checkpoint is left"
+        )
+        remedy = f"begin another run with --from {out}" if present(out / BEST) else "begin another run"
+        raise FolderError(f"{lost.partition(';')[0]}; the run cannot be resumed, {remedy} in another --out")
+    for line in told:
+        screen.say(line)
+    return latest
 
 
 def _initial_weights(recipe: Recipe, prepared: Prepared, device: torch.device) -> dict[str, Tensor]:

@@ -1,9 +1,5 @@
 """Runs that begin and go on: data prepared, every choice made, both written down."""
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,10 +8,11 @@ from headway.building import arithmetic_of, build_model, capturable, feed_of, lo
 from headway.choices import Choices, choose, conditions
 from headway.config import read_toml, validated, write_toml
 from headway.data.preparation import Prepared, divide, overlap, prepare, reopen
-from headway.disk import locked, write_text
-from headway.errors import ConfigError, FolderError, UserError
+from headway.disk import write_text
+from headway.errors import ConfigError, FolderError
 from headway.objectives import check_alignable, check_guidance, without_path
 from headway.recipe import MAY_CHANGE, Recipe, differences
+from headway.run_folder import CONFIG, DATA, held, undone
 from headway.screen import Screen
 from headway.start import open_start
 from headway.training.config import TrainingConfig
@@ -43,53 +40,16 @@ def begin(
 
     Where the corpus is a sample, `pairs` are those of the whole.
     """
-    with Stopper() as stopper, held(out) as before, undone(before):
+    with Stopper() as stopper, held(out) as run, undone(run):
         stopper.hasty = AGAIN
         prepare_run(recipe, out, device, screen, processes, pairs)
-
-
-@dataclass(frozen=True)
-class _Before:
-    """A run folder as it was before a run began there."""
-
-    out: Path
-    missing: list[Path]
-    """It and its parents, as far as they had to be made, innermost first."""
-    held: set[Path]
-
-
-@contextmanager
-def held(out: Path) -> Iterator[_Before]:
-    """Hold the run folder, and remember what it was."""
-    missing = [path for path in (out, *out.parents) if not path.exists()]
-    with locked(out):
-        yield _Before(out, missing, set(out.iterdir()))
-
-
-@contextmanager
-def undone(before: _Before) -> Iterator[None]:
-    """Where the user made a mistake, remove what was written, but never what was there or others put there."""
-    try:
-        yield
-    except UserError:
-        for path in set(before.out.iterdir()) - before.held:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-        if before.held == {before.out / "lock"}:
-            (before.out / "lock").unlink()
-        with suppress(OSError):  # not empty
-            for folder in before.missing:
-                folder.rmdir()
-        raise
 
 
 def prepare_run(
     recipe: Recipe, out: Path, device: torch.device, screen: Screen, processes: int, pairs: int | None = None
 ) -> None:
     """Prepare the data, make every open choice and write both down; the run then only has to be resumed."""
-    if (out / "config.toml").exists():
+    if (out / CONFIG).exists():
         raise FolderError(f"{out}: already holds a run; go on with --resume, or choose another --out")
     start = open_start(recipe.start) if recipe.start is not None else None
     if start is not None:
@@ -107,7 +67,7 @@ def prepare_run(
     prepared = prepare(
         recipe.data,
         recipe.tokenizer,
-        out / "data",
+        out / DATA,
         longest=recipe.model.longest,
         split=split,
         report=screen.working,
@@ -137,7 +97,7 @@ def prepare_run(
     epoch = len(feed_of(recipe, prepared, out).plan(recipe.training.curriculum))
     if recipe.training.validate_every is None and recipe.training.time is None:
         recipe = _changed(recipe, validate_every=validation_interval(recipe.training, epoch, processes))
-    write_text(out / "config.toml", write_toml(recipe))
+    write_text(out / CONFIG, write_toml(recipe))
 
 
 def _say(chosen: Choices, screen: Screen) -> None:
@@ -180,7 +140,7 @@ def _largest_budget(recipe: Recipe, prepared: Prepared, device: torch.device, sc
 
 def stored_recipe(out: Path) -> Recipe:
     """The recipe a run was begun with, every choice made."""
-    path = out / "config.toml"
+    path = out / CONFIG
     if not path.is_file():
         raise FolderError(f"{out}: holds no run to resume; leave out --resume to begin one")
     return validated(Recipe, read_toml(path), str(path))
@@ -193,7 +153,7 @@ def resumed(recipe: Recipe, out: Path) -> tuple[Recipe, Prepared]:
     refused = [name for name in differences(stored, recipe) if name not in MAY_CHANGE]
     if refused:
         raise ConfigError(f"--resume: changed since the run began: {', '.join(refused)}; change them back")
-    prepared = reopen(stored.data, out / "data")
+    prepared = reopen(stored.data, out / DATA)
     if prepared is None:
         raise FolderError(f"{out}: its data was never prepared; remove the folder and begin again")
     return recipe, prepared

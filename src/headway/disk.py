@@ -6,8 +6,9 @@ locked. A workspace whose marker is not locked was left behind by a process that
 
 import errno
 import fcntl
-import json
+import hashlib
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -79,61 +80,59 @@ def workspace(final: Path) -> Iterator[Path]:
     """
     make_folder(final.parent)
     sweep(final.parent, final.name)
-    folder = Path(tempfile.mkdtemp(prefix=_prefix(final.name), suffix=".tmp", dir=final.parent))
-    handle = -1
+    folder, handle = _new_workspace(final)
     try:
-        handle = os.open(folder / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        os.write(handle, json.dumps({"headway": final.name}).encode())
         yield folder
     finally:
         _remove_workspace(folder)
-        if handle >= 0:
-            os.close(handle)
+        os.close(handle)
+
+
+def _new_workspace(final: Path) -> tuple[Path, int]:
+    """A folder and the handle of its marker, which is locked."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f".{_key(final.name)}.", suffix=".tmp", dir=final.parent))
+        try:
+            handle = os.open(folder / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileNotFoundError:  # taken for an abandoned one, as it was still empty
+            continue
+        except BaseException:
+            folder.rmdir()
+            raise
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return folder, handle
 
 
 def in_use(final: Path) -> bool:
     """Whether another process has a workspace for the same destination."""
-    return any(_owner(folder) == final.name and _locked(folder) for folder in _workspaces(final.parent, final.name))
+    return any(map(_locked, _workspaces(final.parent, final.name)))
 
 
-def sweep(parent: Path, name: str) -> None:
-    """Remove abandoned workspaces for `name`, or for all names if it is "*"; a replacement cut in half is undone."""
+def sweep(parent: Path, name: str | None = None) -> None:
+    """Remove abandoned workspaces for `name`, or for all names; a replacement that was cut in half is undone."""
     for folder in _workspaces(parent, name):
-        owner = _owner(folder)
-        if owner is None or name not in ("*", owner) or _locked(folder):
+        if _locked(folder):
             continue
-        old, final = folder / "old", parent / owner
+        old, final = folder / "old", parent / (name or folder.name[1:-13])
         if present(old) and not present(final):
             old.rename(final)
         _remove_workspace(folder)
 
 
-def _prefix(name: str) -> str:
-    return f".{name[:80]}."
+def _key(name: str) -> str:
+    """The name of a destination in the names of its workspaces, which must not be too long."""
+    return name if len(name) < 60 else f"{name[:40]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
 
 
-def _workspaces(parent: Path, name: str) -> list[Path]:
-    """The folders whose names look like workspaces."""
-    start = "." if name == "*" else _prefix(name)
+def _workspaces(parent: Path, name: str | None) -> list[Path]:
+    """The workspaces for a name, or for all; one that is empty was about to get its marker."""
+    key = "[^/]+" if name is None else re.escape(_key(name))
+    pattern = re.compile(rf"\.{key}\.[a-z0-9_]{{8}}\.tmp")
     try:
-        found = [path for path in parent.iterdir() if path.name.startswith(start) and path.suffix == ".tmp"]
+        found = [path for path in parent.iterdir() if pattern.fullmatch(path.name) and plain_folder(path)]
+        return [folder for folder in found if plain_file(folder / MARKER) or not any(folder.iterdir())]
     except OSError:
         return []
-    return [folder for folder in found if plain_folder(folder) and plain_file(folder / MARKER)]
-
-
-def _owner(folder: Path) -> str | None:
-    """The name of the destination of a workspace; None for a folder that is none."""
-    try:
-        with (folder / MARKER).open("rb") as file:
-            owner = json.loads(file.read(4096) or b"{}").get("headway", "")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
-    if owner == "":  # killed before the name was written: then nothing else was
-        alone = [path.name for path in folder.iterdir()] == [MARKER]
-        return folder.stem[1:].rpartition(".")[0] if alone else None
-    return owner if isinstance(owner, str) and folder.name.startswith(_prefix(owner)) else None
 
 
 def _locked(folder: Path) -> bool:
@@ -143,8 +142,8 @@ def _locked(folder: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except FileNotFoundError:  # it has just been removed
-        return True
+    except OSError:  # no marker yet
+        return False
     return False
 
 
@@ -210,12 +209,10 @@ def first_other(folder: Path, names: Collection[str]) -> Path | None:
     return next((entry for entry in sorted(folder.iterdir()) if entry.name not in names or not plain_file(entry)), None)
 
 
-def remove_files(folder: Path, names: Collection[str]) -> None:
-    """Remove the plain files `names` of a folder that Headway owns, as far as they are there; then it, if empty."""
-    for name in names:
-        if plain_file(folder / name):
-            (folder / name).unlink()
-    remove_if_empty(folder)
+def remove_own(path: Path) -> None:
+    """Remove a file or folder that the caller knows to be Headway's, in a folder that it holds; or nothing."""
+    if present(path):
+        _remove(path)
 
 
 def remove_if_empty(folder: Path) -> None:
@@ -375,7 +372,7 @@ def _place(new: Path, final: Path, option: str) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold a run folder: a second process that wants it is refused."""
     path = folder / LOCK
     try:

@@ -1,6 +1,5 @@
 """The end of a run: the best checkpoints become the model."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from headway.errors import FolderError, HeadwayError
 from headway.folders import verify_folder
 from headway.models.model import Autoregressive, Model
 from headway.recipe import Recipe
+from headway.run_folder import BEST
 from headway.training.checkpoint import load_parameters
 from headway.training.trainer import Trainer, Validation
 from headway.translator import Translator
@@ -20,7 +20,7 @@ from headway.validation import Validator, unigram_loss
 
 def finish(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, say: Callable[[str], None]) -> None:
     """Average the best checkpoints, keep the average if it is better than the best one, and write the model."""
-    folder, step = out / "best", trainer.progress.step
+    folder, step = out / BEST, trainer.progress.step
     if _finished(folder, step):
         say(f"the model in {folder} is already that of step {step}: nothing to do")
         return
@@ -45,12 +45,7 @@ def finish(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, say:
     _warn_if_untrained(model, found, unigram_loss(prepared, trainer.validate.batches), say)
     trainer.journal.scalars(step, {f"final/{name}": value for name, value in found.scores.items()})
     translator = Translator(model, prepared.source, prepared.target, recipe.decoding)
-    old = out / "best.old"
-    shutil.rmtree(old, ignore_errors=True)  # what a kill has left
-    if folder.exists():
-        folder.rename(old)
-    translator.save(folder, scores=found.scores, readme=model_card(recipe, found, step), step=step)
-    shutil.rmtree(old, ignore_errors=True)
+    translator.save(folder, scores=found.scores, readme=model_card(recipe, found, step), step=step, replace=True)
 
 
 def _warn_if_untrained(model: Model, found: Validation, unigram: float, say: Callable[[str], None]) -> None:

@@ -13,7 +13,7 @@ from headway.config import Settings, located, read_toml, validated
 from headway.data.tokenizer import Tokenizer
 from headway.disk import plain_file
 from headway.errors import FolderError
-from headway.folders import verify_folder, write_folder
+from headway.folders import replace_folder, verify_folder, write_folder
 from headway.models.catalog import CATALOG, AnyModelConfig, read_model_config
 from headway.models.model import Model, ModelConfig
 from headway.search import DecodingConfig
@@ -79,6 +79,7 @@ def write_saved(
     scores: Mapping[str, float],
     readme: str = "",
     step: int | None = None,
+    replace: bool = False,
 ) -> None:
     """Write a model folder: weights, configuration, tokenizers, model card and manifest."""
     card = Card(
@@ -99,7 +100,8 @@ def write_saved(
             tokenizer.save(aside / name)
         (aside / "README.md").write_text(readme or "# A Headway model\n", encoding="utf-8")
 
-    write_folder(folder, fill, {"kind": "model", "step": step})
+    write = replace_folder if replace else write_folder
+    write(folder, fill, {"kind": "model", "step": step})
 
 
 def _model_folder(path: Path, manifest: Mapping[str, Any], device: str | torch.device) -> Saved:

@@ -1,6 +1,5 @@
 """Text made by one model for the training of another: translations in sealed pieces, and the pairs made of them."""
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,8 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from headway.data.text import read_lines
+from headway.disk import present
 from headway.errors import DataError, FolderError, Interrupted
-from headway.folders import MANIFEST, sha256, verify_folder, write_folder
+from headway.folders import (
+    MANIFEST,
+    read_manifest,
+    refuse_changes,
+    replace_folder,
+    sha256,
+    verify_folder,
+    write_folder,
+)
 from headway.training.signals import Stopper
 from headway.translator import Translator, model_folder
 
@@ -19,7 +27,6 @@ PIECE = 2000
 
 OUTPUT = "output"
 
-Say = Callable[[str], None]
 Report = Callable[[str, int, int | None], None]
 
 
@@ -39,7 +46,7 @@ class Translations:
     origin: Mapping[str, Any]
     """What text, model and search the pieces come from; others are refused."""
 
-    def make(self, say: Say, report: Report) -> None:
+    def make(self, report: Report) -> None:
         """Translate what is not there yet; a signal ends it with `Interrupted`, every finished piece kept."""
         reading, done = self.lines(), 0
         with Stopper() as stopper:
@@ -54,7 +61,7 @@ class Translations:
                 if not chunk:
                     break
                 check()
-                if not self._made(number, say):
+                if not self._made(number):
                     self._translate(number, chunk, check)
                 done += len(chunk)
                 report("translating", done, self.total)
@@ -77,16 +84,12 @@ class Translations:
     def _path(self, number: int) -> Path:
         return self.folder / f"piece-{number:06d}"
 
-    def _made(self, number: int, say: Say) -> bool:
+    def _made(self, number: int) -> bool:
         folder = self._path(number)
-        if not folder.exists():
+        if not present(folder):
             return False
-        try:
-            facts = verify_folder(folder)
-        except FolderError as error:
-            say(f"translated again: {error}")
-            shutil.rmtree(folder)
-            return False
+        refuse_changes(folder)
+        facts = read_manifest(folder)
         if facts.get("origin") != self.origin:
             names = [name for name, value in self.origin.items() if facts.get("origin", {}).get(name) != value]
             raise FolderError(f"{folder}: made from another {', '.join(names)}; choose another --out")
@@ -129,16 +132,11 @@ def write_pairs(
 ) -> dict[str, int]:
     """Write pairs as `source` and `target` of a sealed folder; returns how many, and those left out by reason.
 
-    A folder with the same facts is taken as it is, any other is replaced.
+    A folder with the same facts is taken as it is; one of other facts is replaced, if it is just what Headway wrote.
     """
-    if folder.exists():
-        try:
-            manifest = verify_folder(folder)
-        except FolderError:
-            manifest = {}
-        if manifest.get("facts") == facts:
-            return dict(manifest["counts"])
-        shutil.rmtree(folder)
+    refuse_changes(folder)
+    if present(folder) and (manifest := read_manifest(folder)).get("facts") == facts:
+        return dict(manifest["counts"])
     counts: Counter[str] = Counter()
 
     def fill(aside: Path) -> None:
@@ -152,5 +150,5 @@ def write_pairs(
                 targets.write(target.rstrip("\r") + "\n")
 
     # The counts are known only when the pairs are written: the manifest, sealed after that, sees them.
-    write_folder(folder, fill, {"kind": "pairs", "facts": dict(facts), "counts": counts})
+    replace_folder(folder, fill, {"kind": "pairs", "facts": dict(facts), "counts": counts})
     return dict(counts)

@@ -312,13 +312,30 @@ class Translator:
             yield [(piece, states[place]) for place, (_, piece) in enumerate(pieces)]
 
     def save(
-        self, folder: Path, *, scores: Mapping[str, float] | None = None, readme: str = "", step: int | None = None
+        self,
+        folder: Path,
+        *,
+        scores: Mapping[str, float] | None = None,
+        readme: str = "",
+        step: int | None = None,
+        replace: bool = False,
     ) -> None:
-        """Write a model folder: weights, configuration, tokenizers, model card and manifest."""
+        """Write a model folder: weights, configuration, tokenizers, model card and manifest.
+
+        With `replace` it takes the place of an older one, if that is just what Headway wrote.
+        """
         import headway
 
         saved = Saved(self.model, self.source, self.target, self.decoding)
-        write_saved(folder, saved, version=headway.__version__, scores=scores or {}, readme=readme, step=step)
+        write_saved(
+            folder,
+            saved,
+            version=headway.__version__,
+            scores=scores or {},
+            readme=readme,
+            step=step,
+            replace=replace,
+        )
 
 
 def load(

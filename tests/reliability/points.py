@@ -11,6 +11,7 @@ from states import FACTS, State, series
 from tracing import Operation, operations
 
 from headway.training.checkpoint import Checkpoints
+from workspaces import leave_workspace
 
 OLD, NEW = [4, 8, 12], 16
 
@@ -82,8 +83,8 @@ def damaged(folder: Path) -> None:
     """The step that is to be saved is already there, but damaged, and earlier kills have left their traces."""
     shutil.copytree(folder / f"step-{OLD[-1]:09d}", folder / f"step-{NEW:09d}")
     (folder / f"step-{NEW:09d}" / "model.safetensors").write_bytes(b"x")
-    shutil.copytree(folder / f"step-{OLD[-1]:09d}", folder / f"step-{NEW:09d}.tmp")
-    shutil.copytree(folder / f"step-{OLD[0]:09d}", folder / "step-000000001.old")
+    leave_workspace(folder, f"step-{NEW:09d}")
+    leave_workspace(folder, "step-000000001")
 
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {
@@ -104,7 +105,8 @@ def forget_unsynced(folder: Path, done: list[Operation]) -> int:
     for each in done:
         if each.inode is not None:
             (unsynced.discard if each.kind == "fsync" else unsynced.add)(each.inode)
-    doomed = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_ino in unsynced]
+    files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
+    doomed = [path for path in files if path.stat().st_ino in unsynced]
     for path in doomed:
         os.truncate(path, 0)
     return len(doomed)

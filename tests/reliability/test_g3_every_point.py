@@ -40,7 +40,7 @@ def test_a_kill_after_any_operation_of_a_save_or_a_prune_leaves_a_checkpoint_tha
 def test_nothing_is_removed_before_the_new_checkpoint_is_on_the_disk_for_good(found):
     (whole,) = [each for each in found if each["kill"] is None and each["scenario"] == "save and prune"]
     operations = whole["operations"]
-    renamed = operations.index(["rename", f"save and prune/step-{NEW:09d}.tmp"])
+    renamed = next(n for n, (kind, path) in enumerate(operations) if kind == "rename" and path.endswith("/new"))
     synced = next(n for n, (kind, path) in enumerate(operations) if n > renamed and kind == "fsync")
     removed = [n for n, (kind, path) in enumerate(operations) if kind in ("unlink", "rmdir") or f"{OLD[0]:09d}" in path]
     assert operations[synced][1].endswith("save and prune")

@@ -24,9 +24,9 @@ from headway.validation import Validator
 FILES = {
     "storing": r"/data/store\.tmp-.+-\d+/source\.tokens$",
     "planning": r"/plans/plan-",
-    "saving": r"/checkpoints/step-\d+\.tmp",
-    "pruning": r"/checkpoints/step-\d+(\.old)?$",
-    "writing": r"/best\.tmp",
+    "saving": r"/checkpoints/\.step-\d+\..+\.tmp",
+    "pruning": r"/checkpoints/step-\d+$",
+    "writing": r"/\.best\..+\.tmp",
 }
 """Phases known by the files that are touched in them."""
 SAID = {"training on": "built", "training ends:": "averaging"}

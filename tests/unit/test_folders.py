@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from headway.disk import locked, plain_file, write_text
+from headway.disk import lock_folder, plain_file, write_text
 from headway.errors import FolderError, HeadwayError
 from headway.folders import MANIFEST, read_manifest, verify_folder, write_folder
+from workspaces import leave_workspace
 
 
 def fill(folder):
@@ -55,10 +56,11 @@ def test_a_full_disk_is_told_with_the_path_and_is_no_fault_of_the_user(tmp_path)
 
 
 def test_what_an_earlier_crash_left_aside_is_no_obstacle(tmp_path):
-    (tmp_path / "whole.tmp").mkdir()
-    (tmp_path / "whole.tmp" / "junk").write_text("x")
+    leave_workspace(tmp_path, "whole")
+    (tmp_path / ".whole.abcdefgi.tmp").mkdir()  # killed before it had its marker
     write_folder(tmp_path / "whole", fill, {})
     assert "junk" not in verify_folder(tmp_path / "whole")["files"]
+    assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 
 
 def test_a_file_of_another_size_or_content_is_named(folder):
@@ -98,16 +100,16 @@ def test_a_small_file_is_replaced_whole(tmp_path):
 
 
 def test_a_held_folder_is_refused_until_it_is_let_go(tmp_path):
-    with locked(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"):
         with (tmp_path / "run" / "lock").open() as other, pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with pytest.raises(FolderError, match="another process is training there"), locked(tmp_path / "run"):
+        with pytest.raises(FolderError, match="another process is training there"), lock_folder(tmp_path / "run"):
             pass
-    with locked(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"):
         pass
 
 
 def test_a_lock_in_a_place_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(FolderError, match="cannot be written"), locked(tmp_path / "file"):
+    with pytest.raises(FolderError, match="cannot be written"), lock_folder(tmp_path / "file"):
         pass

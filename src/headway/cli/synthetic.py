@@ -37,11 +37,13 @@ class Run:
         settings: Sequence[str] = (),
     ) -> None:
         from headway.config import override
+        from headway.run_folder import check_run_folder
 
         self.out = out
         self.device = device
         self.overrides = overrides(list(settings), training__time=time)
         self.given = override({}, self.overrides)
+        check_run_folder(out)
         self.begun = (out / "config.toml").exists()
         if self.begun and not resume:
             raise FolderError(f"{out}: already holds a run; go on with --resume, or choose another --out")
@@ -78,12 +80,12 @@ class Run:
         screen: "Terminal",
     ) -> Path:
         """Translate, write the pairs, say how many there are, and return their folder."""
-        from headway.disk import locked
+        from headway.run_folder import held
         from headway.synthesis import write_pairs
 
         folder = self.out / PAIRS
-        with locked(self.out):
-            work.make(screen.say, screen.working)
+        with held(self.out):
+            work.make(screen.working)
             counts = write_pairs(folder, pairs, {**work.origin, **facts})
         left = "".join(f", {count} {why}" for why, count in counts.items() if count and why != "pairs")
         screen.say(f"{counts.get('pairs', 0)} pairs in {folder}{', left out:' + left[1:] if left else ''}")

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -33,15 +33,17 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.live.stop()
+        with suppress(OSError):
+            self.live.stop()
 
     def say(self, line: str) -> None:
-        """Show a line that stays."""
-        if self.live.is_started:
-            self.console.print(Text(line))
-        else:
-            sys.stderr.write(f"{line}\n")  # in one piece: a signal may end the process between two
-            sys.stderr.flush()
+        """Show a line that stays; nobody may be left to read it, and no work is lost for that."""
+        with suppress(OSError):
+            if self.live.is_started:
+                self.console.print(Text(line))
+            else:
+                sys.stderr.write(f"{line}\n")  # in one piece: a signal may end the process between two
+                sys.stderr.flush()
 
     def working(self, what: str, done: int, total: int | None) -> None:
         """Show how far a piece of work is; away from a terminal, only that it began."""

@@ -1,7 +1,6 @@
 """Checkpoints: all of a run's state in a folder of safetensors and JSON, found again after any damage."""
 
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from headway.disk import first_other, present, sweep
 from headway.errors import FolderError, HeadwayError
-from headway.folders import verify_folder, write_folder
+from headway.folders import MANIFEST, members, remove_sealed, verify_folder, write_folder
 from headway.training.average import MovingAverage
 from headway.training.optimiser import Optimiser
 from headway.training.parallel import ALONE, Parallel, placed, whole
@@ -24,6 +24,8 @@ Tensors = dict[str, Tensor]
 
 FILES = ("model.safetensors", "optimiser.safetensors", "random.safetensors", "progress.json")
 """What every checkpoint holds."""
+KNOWN = frozenset({MANIFEST, *FILES, "average.safetensors"})
+"""What a checkpoint may hold, by which it is recognised even where its manifest is damaged."""
 
 
 def parameters(model: nn.Module) -> Tensors:
@@ -147,23 +149,27 @@ class Checkpoints:
         self.write(Snapshot.take(model, optimiser, progress))
 
     def write(self, snapshot: Snapshot) -> None:
-        """Write a snapshot, unless it is already there whole; a NaN never reaches the disk."""
+        """Write a snapshot, unless it is already there whole; a NaN never reaches the disk.
+
+        A damaged checkpoint gives way to it; a folder that is no checkpoint is refused.
+        """
         step = snapshot.progress.step
         for name, tensors in snapshot.files.items():
             if not all(np.isfinite(tensor.numpy()).all() for tensor in tensors.values()):  # numpy: see `Background`
                 what = "the weights are" if name == "model" else f"the state of the {name} is"
                 raise HeadwayError(f"step {step}: {what} not finite; lower the learning rate and resume")
         folder = self.path(step)
-        if not self.sound(step, lambda _: None):
-            _remove(folder)
+        if present(folder):
+            if self.sound(step, lambda _: None):
+                return
+            remove_sealed(folder, KNOWN)
 
         def fill(aside: Path) -> None:
             for name, tensors in snapshot.files.items():
                 write_tensors(aside / f"{name}.safetensors", tensors)
             (aside / "progress.json").write_text(snapshot.progress.to_json(), encoding="utf-8")
 
-        if not folder.exists():
-            write_folder(folder, fill, {"step": step, **self.facts})
+        write_folder(folder, fill, {"step": step, **self.facts})
 
     def latest(self, say: Callable[[str], None]) -> int | None:
         """The newest sound step; says which were skipped and why."""
@@ -225,23 +231,16 @@ class Checkpoints:
         return {name: (weight / len(steps)).float() for name, weight in total.items()}
 
     def prune(self, newest: int, keep: set[int]) -> None:
-        """Remove all but the newest, after it verified, and the steps to keep; and what a kill has left half done."""
+        """Remove all but the newest, after it verified, and the steps to keep; and what a kill has left half done.
+
+        A checkpoint to which somebody has added files is kept.
+        """
         verify_folder(self.path(newest))
-        for leftover in (*self.folder.glob("step-*.old"), *self.folder.glob("step-*.tmp")):
-            _remove(leftover)
+        sweep(self.folder)
         for step in self.steps():
-            if step != newest and step not in keep:
-                doomed = self.path(step).with_suffix(".old")
-                self.path(step).rename(doomed)  # first out of sight, so that a kill leaves no half a checkpoint
-                _remove(doomed)
-
-
-def _remove(path: Path) -> None:
-    """Remove a folder, or whatever stands in its place."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+            folder = self.path(step)
+            if step != newest and step not in keep and first_other(folder, KNOWN | members(folder)) is None:
+                remove_sealed(folder, KNOWN)
 
 
 def _device(model: nn.Module) -> torch.device:

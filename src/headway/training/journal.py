@@ -9,8 +9,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from headway.disk import write_text
-from headway.errors import HeadwayError
+from headway.disk import plain_file, present, write_bytes
+from headway.errors import FolderError, HeadwayError
 
 FLUSHED = 10.0
 """Seconds after which events reach the disk at the latest, while new ones come."""
@@ -32,18 +32,21 @@ class Journal:
         self._events = _Events(folder / "events", begins_at)
 
     def _rewind(self, step: int) -> None:
-        if not self.path.exists():
+        if not present(self.path):
             return
-        kept = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        if not plain_file(self.path):
+            raise FolderError(f"{self.path}: is not a plain file, so Headway did not write it; move it elsewhere")
+        kept, content = [], self.path.read_bytes()
+        for line in content.splitlines(keepends=True):
             try:
                 values = json.loads(line)
                 if values["step"] <= step:
-                    kept.append(line + "\n")
+                    kept.append(line if line.endswith(b"\n") else line + b"\n")
                     self._known |= {(values["step"], name) for name in values}
-            except (ValueError, KeyError, TypeError):  # the half line of a kill
+            except (ValueError, KeyError, TypeError, RecursionError):  # the half line of a kill, or damage
                 continue
-        write_text(self.path, "".join(kept))
+        if b"".join(kept) != content:
+            write_bytes(self.path, b"".join(kept))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Record numbers under their names."""

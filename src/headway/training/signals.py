@@ -1,20 +1,21 @@
-"""Ctrl-C and SIGTERM as a flag that is polled, so that work stops at a good moment."""
+"""Ctrl-C, SIGTERM and a closed terminal as a flag that is polled, so that work stops at a good moment."""
 
 import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from types import FrameType, TracebackType
 
 from headway.errors import Interrupted
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ONE = 0.2
 """Seconds within which several signals are one: `timeout` and other launchers send to a process and to its group."""
 
 
 class Stopper:
-    """While entered, the first SIGINT or SIGTERM asks for a stop and the second leaves at once.
+    """While entered, the first SIGINT, SIGTERM or SIGHUP asks for a stop and the second leaves at once.
 
     While `hasty`, when there is nothing to save yet, the first one leaves at once too and says these words, what to do
     then. A thread of its own sees to leaving: the main one may be in a library for minutes. Outside the main thread it
@@ -35,6 +36,8 @@ class Stopper:
             threading.Thread(target=self._watch, args=(self._pipe[0],), daemon=True).start()
             self._wakeup = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
             for number in STOPPING:
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue  # started by nohup
                 self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -62,7 +65,8 @@ class Stopper:
             if again or self.hasty:
                 told = f"before training began; {self.hasty}".encode() if self.hasty else b"at once"
                 cursor = b"\x1b[?25h" if os.isatty(2) else b""  # a live line hides it
-                os.write(2, cursor + b"headway: stopped " + told + b"\n")
+                with suppress(OSError):  # the terminal may be gone
+                    os.write(2, cursor + b"headway: stopped " + told + b"\n")
                 os._exit(128 + number[0])  # checkpoints are whole or absent, so nothing is lost by leaving here
         os.close(pipe)
 

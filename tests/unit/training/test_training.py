@@ -15,6 +15,7 @@ from headway.errors import ConfigError, DataError, FolderError, HeadwayError, In
 from headway.folders import sha256
 from headway.training.checkpoint import parameters
 from headway.training.trainer import Validation
+from workspaces import leave_workspace
 
 
 def losses(out):
@@ -61,7 +62,7 @@ def test_resume_after_a_kill_goes_on_from_the_newest_checkpoint(recipe, run, tmp
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     shutil.rmtree(tmp_path / "killed/best")
     shutil.rmtree(tmp_path / "killed/checkpoints/step-000000012")
-    (tmp_path / "killed/checkpoints/step-000000012.tmp").mkdir()
+    leave_workspace(tmp_path / "killed/checkpoints", "step-000000012")
     run(recipe(), tmp_path / "killed", resume=True)
     assert state_of(tmp_path / "killed", 12) == state_of(tmp_path / "whole", 12)
 
@@ -278,7 +279,7 @@ def test_pruning_after_a_damaged_newest_checkpoint_keeps_the_one_just_written(tr
     for step in (5, 9):
         made.checkpoints.save(made.model, made.optimiser, replace(made.progress, step=step))
     (made.checkpoints.path(9) / "progress.json").write_text("{}")
-    (made.checkpoints.folder / "step-000000003.old").mkdir()
+    leave_workspace(made.checkpoints.folder, "step-000000003")
     made.checkpoints.save(made.model, made.optimiser, replace(made.progress, step=7))
     made.checkpoints.prune(7, {5})
     assert made.checkpoints.steps() == [7, 5]
