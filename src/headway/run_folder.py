@@ -1,5 +1,6 @@
 """A run folder: what Headway writes there, how it is recognised, held, undone and cleared."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +42,14 @@ _SEALED: Mapping[str, frozenset[str]] = {
 
 A checkpoint is not among them: one that holds anything else is kept.
 """
+_ENTRIES = {
+    CHECKPOINTS: r"step-\d{9,18}",
+    DATA: r"store|(valid-)?alignment|plans|split\.json|MANIFEST\.json|((source|target)\.)?tokenizer\.(json|model)",
+    f"{DATA}/plans": r"plan-[0-9a-f]{32}(\.order|\.cuts)?",
+    EVENTS: r"events\.out\.tfevents\..+",
+    TRANSLATIONS: r"piece-\d{6}",
+}
+"""What folders hold that have no manifest."""
 
 
 def check_run_folder(out: Path) -> None:
@@ -105,9 +114,11 @@ def undone(run: Held) -> Iterator[None]:
 def clear_run(out: Path) -> None:
     """Remove all that a run has written, after checking that all of it is Headway's; other files stay."""
     check_run_folder(out)
-    for entry in sorted((out / CHECKPOINTS).glob("*")):
-        if not (entry / MANIFEST).is_file() or first_other(entry, members(entry)) is not None:
-            raise FolderError(f"{entry}: holds what Headway did not write; move it elsewhere")
+    for name, pattern in _ENTRIES.items():
+        for entry in sorted((out / name).glob("*")):
+            inside = first_other(entry, members(entry)) if name == CHECKPOINTS else None
+            if not re.fullmatch(pattern, entry.name) or inside is not None:
+                raise FolderError(f"{inside or entry}: was not written by Headway; move it elsewhere")
     with lock_folder(out):
         for name in NAMES:
             remove_own(out / name)

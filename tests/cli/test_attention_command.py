@@ -28,7 +28,7 @@ def tagged(tmp_path_factory):
 def test_a_tag_is_shown_among_what_was_read(headway, tagged, tmp_path):
     for tags in ((), ("de",), ("en", "de")):
         options = [word for tag in tags for word in ("--tag", tag)]
-        outcome = headway("attention", tagged, TEXTS[0], *options, "--out", tmp_path / "a.html")
+        outcome = headway("attention", tagged, TEXTS[0], *options, "--out", tmp_path / "a.html", "--overwrite")
         wanted = load(tagged)(TEXTS[0], tags=tags)
         assert outcome.lines == [str(wanted)]
         assert (tmp_path / "a.html").read_text("utf-8") == wanted.attention.html()

@@ -51,9 +51,12 @@ def test_init_writes_a_recipe_that_is_valid_and_never_overwrites_one(headway, tm
     recipe = validated(Recipe, read_toml(path), str(path))
     assert recipe.data.source.name == "train.source"
     content = path.read_text()
-    assert "already there" in headway("init", path).only_complaint
+    assert "already exists" in headway("init", path).only_complaint
     assert path.read_text() == content
-    assert "cannot be written" in headway("init", tmp_path / "absent" / "recipe.toml").only_complaint
+    path.write_text("mine")
+    assert headway("init", path, "--overwrite").lines == [str(path)]
+    assert path.read_text() == content
+    assert "does not exist" in headway("init", tmp_path / "absent" / "recipe.toml").only_complaint
 
 
 def test_init_writes_what_is_chosen_for_data_machine_and_time(headway, corpus, tmp_path):

@@ -9,8 +9,8 @@ def test_it_prints_a_table_and_leaves_a_page(headway, tmp_path):
     done = headway("reproduce", "extrapolation", "--seeds", "1", "--effort", "0.01", "--out", tmp_path / "pages")
     assert done.code == 0
     assert "Symbols right in their place" in done.out
-    assert (tmp_path / "pages" / "extrapolation.html").is_file()
-    found = json.loads((tmp_path / "pages" / "extrapolation.json").read_text(encoding="utf-8"))
+    assert (tmp_path / "pages" / "extrapolation" / "extrapolation.html").is_file()
+    found = json.loads((tmp_path / "pages" / "extrapolation" / "extrapolation.json").read_text(encoding="utf-8"))
     assert [row[0] for row in found["tables"][0]["rows"]] == ["sinusoidal", "learned", "rotary", "relative", "alibi"]
 
 

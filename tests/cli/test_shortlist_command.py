@@ -65,7 +65,7 @@ def test_pairs_held_out_are_not_learnt_from(shortlist, tmp_path, monkeypatch):
     told = shortlist(**given).lines[2]
     assert told.startswith("10 pairs held out: 25.00 %")  # the blank before X, Y and Z
     monkeypatch.setattr(command, "MEASURED", 3)
-    told = shortlist(**given).lines[2]
+    told = shortlist("--overwrite", **given).lines[2]
     assert told.startswith("3 pairs held out: 100.00 %")
 
 
@@ -78,9 +78,11 @@ def test_one_file_may_hold_both_sides(shortlist, corpus, tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_a_file_that_was_there_is_replaced_whole(shortlist, tmp_path):
+def test_a_file_that_was_there_is_replaced_whole_if_told_to(shortlist, tmp_path):
     (tmp_path / "list.safetensors").write_text("old")
-    assert shortlist().code == 0
+    assert "already exists; add --overwrite" in shortlist().only_complaint
+    assert (tmp_path / "list.safetensors").read_text() == "old"
+    assert shortlist("--overwrite").code == 0
     assert Lexicon.load(tmp_path / "list.safetensors").source_size > 0
     assert [path.name for path in tmp_path.iterdir() if "list" in path.name] == ["list.safetensors"]
 
@@ -99,7 +101,7 @@ def test_mistakes_are_told_in_one_line(shortlist, corpus, tmp_path):
     assert "--frequent -1" in shortlist("--frequent", -1).only_complaint
     assert "choose another --output" in shortlist(output=tmp_path).only_complaint
     assert "choose another --output" in shortlist(output=tmp_path / "no" / "where").only_complaint
-    assert "is also an input" in shortlist(output=corpus[1]).only_complaint
+    assert "is also the input" in shortlist(output=corpus[1]).only_complaint
     assert "no such folder" in shortlist(model=tmp_path / "none").only_complaint
     assert "no such file" in shortlist(source=tmp_path / "none").complaint
     (tmp_path / "short").write_text("one line\n")

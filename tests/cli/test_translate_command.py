@@ -51,10 +51,15 @@ def test_a_file_goes_to_a_file_and_nothing_to_the_screen(headway, model_folder, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
-def test_an_output_that_is_there_is_replaced_and_a_link_stays_a_link(headway, model_folder, expected, tmp_path):
+def test_an_output_that_is_there_is_replaced_if_told_to_and_a_link_stays_a_link(
+    headway, model_folder, expected, tmp_path
+):
     (tmp_path / "old").write_text("old\n" * 9)
     (tmp_path / "link").symlink_to("old")
-    assert headway("translate", model_folder, "--output", tmp_path / "link", stdin=SOURCE).code == 0
+    files = ("translate", model_folder, "--output", tmp_path / "link")
+    assert "link: already exists; add --overwrite" in headway(*files, stdin=SOURCE).only_complaint
+    assert (tmp_path / "old").read_text() == "old\n" * 9
+    assert headway(*files, "--overwrite", stdin=SOURCE).code == 0
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "old").read_text().splitlines() == expected
 

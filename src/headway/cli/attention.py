@@ -5,6 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from headway.cli.options import Flag
+from headway.disk import check_output
 from headway.errors import ConfigError
 
 
@@ -14,6 +16,7 @@ def command(
     /,
     *,
     out: Path = Path("attention.html"),
+    overwrite: Flag = False,
     target: str | None = None,
     tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     device: str | None = None,
@@ -28,6 +31,8 @@ def command(
         The text to translate; of a language model, the text to look at.
     out
         An offline page (.html), or a picture (.png, .svg).
+    overwrite
+        Replace the page or picture if it is there already.
     target
         The output to look at, instead of the model's own.
     tag
@@ -35,6 +40,7 @@ def command(
     device
         cpu, cuda or cuda:N; the best there is by default.
     """
+    check_output(out, overwrite=overwrite, option="--out")
     from headway.assemble import choose_device
     from headway.scoring import too_long
     from headway.translator import load
@@ -54,5 +60,5 @@ def command(
             raise ConfigError(f"{'--target' if sentence else 'text'}: {problem}; give a shorter one")
         attention = translator.attention(sentence, tokens, tags=tag or ())
         text = translator.detokenize(tokens)
-    attention.save(out)
+    attention.save(out, overwrite=overwrite)
     print(text)

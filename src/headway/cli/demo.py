@@ -1,17 +1,21 @@
 """`headway demo`."""
 
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from headway.disk import owned, present, remove_own
 from headway.errors import FolderError
+from headway.folders import members, refuse_changes, seal_files, verify_folder, write_folder
+from headway.run_folder import clear_run
 
 if TYPE_CHECKING:
     from headway.data.demos import Demo
     from headway.recipe import Recipe
+
+CORPUS, PAGE = "corpus", "attention.html"
 
 
 def command(
@@ -36,10 +40,10 @@ def command(
         Remove an earlier demo in the run folder first.
     """
     folder = out or Path("runs") / f"demo-{name}"
-    if again and (folder / "corpus" / "test.source").is_file():
-        shutil.rmtree(folder)
-    if folder.exists():
-        raise FolderError(f"{folder}: already there; --again begins anew, --out chooses another folder")
+    if again and (owned(folder) or members(folder / CORPUS)):
+        _clear(folder)
+    elif present(folder):
+        raise FolderError(f"{folder}: already there; --again replaces an earlier demo, --out chooses another folder")
     from headway.assemble import choose_device, train
     from headway.cli.terminal import Terminal, duration
     from headway.data.demos import DEMOS
@@ -48,7 +52,7 @@ def command(
 
     began = time.monotonic()
     demo = DEMOS[name]()
-    _write(demo, folder / "corpus")
+    _write(demo, folder / CORPUS)
     with Terminal() as screen:
         train(_recipe(folder, seconds), folder, device=choose_device("cpu"), screen=screen)
         screen.say(f"trained in {duration(time.monotonic() - began)}")
@@ -58,8 +62,9 @@ def command(
     reached = score(outputs, references)
     baseline = score([demo.baseline(pair.source) for pair in demo.test], references)
     shown = translator(demo.example)
-    page = folder / "attention.html"
+    page = folder / PAGE
     shown.attention.save(page)
+    seal_files(folder, [PAGE], {"kind": "demo"})
     print(f"{len(demo.test)} sentences never seen in training:")
     print(f"  model     BLEU {reached['BLEU'].value:6.2f}   exactly right {reached.exact:6.2f} %")
     told = f"BLEU {baseline['BLEU'].value:6.2f}   exactly right {baseline.exact:6.2f} %   ({demo.baseline_name})"
@@ -69,13 +74,28 @@ def command(
     print(f'more: headway translate {folder}, headway attention {folder} "{demo.example}"')
 
 
+def _clear(folder: Path) -> None:
+    """Remove an earlier demo, after checking that Headway wrote all of it."""
+    refuse_changes(folder / CORPUS)
+    page = members(folder)
+    if page:
+        verify_folder(folder)
+    elif present(folder / PAGE):
+        raise FolderError(f"{folder / PAGE}: was not written by Headway; move it elsewhere, or choose another --out")
+    clear_run(folder)
+    for name in (CORPUS, *page):
+        remove_own(folder / name)
+
+
 def _write(demo: "Demo", folder: Path) -> None:
-    folder.mkdir(parents=True)
-    for split in ("train", "valid", "test"):
-        pairs = getattr(demo, split)
-        for side in ("source", "target"):
-            text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
-            (folder / f"{split}.{side}").write_text(text, encoding="utf-8")
+    def fill(aside: Path) -> None:
+        for split in ("train", "valid", "test"):
+            pairs = getattr(demo, split)
+            for side in ("source", "target"):
+                text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
+                (aside / f"{split}.{side}").write_text(text, encoding="utf-8")
+
+    write_folder(folder, fill, {"kind": "corpus"})
 
 
 def _recipe(folder: Path, seconds: int) -> "Recipe":
@@ -88,7 +108,7 @@ def _recipe(folder: Path, seconds: int) -> "Recipe":
         for side in ("source", "target")
     }
     tree = {
-        "data": {"folder": str(folder / "corpus"), **corpus},
+        "data": {"folder": str(folder / CORPUS), **corpus},
         "training": {"time": f"{seconds}s", "samples": 1},
     }
     return validated(Recipe, tree, "demo")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from headway.cli.options import Flag
+
 if TYPE_CHECKING:
     from headway.translator import Translator
 
@@ -17,6 +19,7 @@ def command(
     *,
     input_: Annotated[Path | None, Parameter(name="--input")] = None,
     output: Path | None = None,
+    overwrite: Flag = False,
     tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     device: str | None = None,
 ) -> None:
@@ -30,6 +33,8 @@ def command(
         A file, plain or .gz; standard input by default.
     output
         A file; standard output by default.
+    overwrite
+        Replace the output file if it is there already.
     tag
         A tag read before every line, as the model was trained with; may be repeated.
     device
@@ -43,7 +48,7 @@ def command(
     translator = load(model, device=choose_device(device))
     translating(translator.model, "embed")
     translator.source.tagged(tag or ())  # refuses an unknown one, even where there is no line
-    with written(output, input_) as file:
+    with written(output, input_, overwrite=overwrite) as file:
         for line in lines_of(input_):
             tokens, vectors = _embedded(translator, line or "", tag or ())
             record = {"tokens": tokens, "vectors": [[round(number, 6) for number in vector] for vector in vectors]}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
 from headway.data.text import Invalid, read_lines, read_stream
+from headway.disk import output
 from headway.errors import ConfigError, DataError, HeadwayError
 
 
@@ -54,40 +55,25 @@ def refuse_halves(value: Any, name: str, where: str) -> None:
 
 
 @contextmanager
-def written(path: Path | None, *inputs: Path | None) -> Iterator[TextIO]:
+def written(path: Path | None, *inputs: Path | None, overwrite: bool = False) -> Iterator[TextIO]:
     """A text stream to a file, never one of the inputs, or to standard output; None among the inputs is standard input.
 
     The file appears when everything is written, packed where its name ends in .gz; after an error there is none, or the
-    one that was there before.
+    one that was there before. One that is there already is refused, unless it may be overwritten.
     """
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]  # a text stream has it
         yield sys.stdout
         sys.stdout.flush()
         return
-    _refuse_inputs(path, inputs)
-    final = path.resolve()  # a link stays a link
-    aside = final if final.exists() and not final.is_file() else final.with_name(f".{final.name}.tmp")
-    try:
-        raw = aside.open("wb")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --output") from None
-    try:
-        packed = path.suffix.lower() == ".gz"
-        with (
-            raw,
-            gzip.GzipFile("", "wb", 6, raw, 0) if packed else nullcontext(raw) as binary,
-            io.TextIOWrapper(cast(BinaryIO, binary), encoding="utf-8", newline="\n") as file,
-        ):
-            yield file
-        if aside != final:
-            aside.rename(final)
-    except BaseException as error:
-        if aside != final:
-            aside.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise HeadwayError(f"{path}: cannot be written ({error.strerror}); choose another --output") from None
-        raise
+    refuse_inputs(path, inputs)
+    packed = path.suffix.lower() == ".gz"
+    with (
+        output(path, overwrite=overwrite) as raw,
+        gzip.GzipFile("", "wb", 6, raw, 0) if packed else nullcontext(raw) as binary,
+        io.TextIOWrapper(cast(BinaryIO, binary), encoding="utf-8", newline="\n") as file,
+    ):
+        yield file
 
 
 @contextmanager
@@ -99,7 +85,7 @@ def continued(path: Path, check: Callable[[int], None], *inputs: Path | None) ->
     """
     if path.suffix.lower() == ".gz":
         raise ConfigError(f"{path}: a packed file cannot be gone on with; leave out --append, or write it plain")
-    _refuse_inputs(path, inputs)
+    refuse_inputs(path, inputs)
     try:
         if path.exists() and not path.is_file():
             raise ConfigError(f"{path}: is not a file; choose another --output or leave out --append")
@@ -133,7 +119,8 @@ def _whole_lines(file: BinaryIO) -> tuple[int, int]:
     return lines, whole
 
 
-def _refuse_inputs(path: Path, inputs: tuple[Path | None, ...]) -> None:
+def refuse_inputs(path: Path, inputs: tuple[Path | None, ...]) -> None:
+    """Refuse an output that is one of the inputs, under whatever name; None among these is standard input."""
     if any(_same_file(path, given) for given in inputs):
         raise ConfigError(f"{path}: is also the input; choose another --output")
 

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from headway.cli.options import Flag
 from headway.cli.recipes import choose_devices, overrides, read_recipe
-from headway.errors import ConfigError, FolderError
+from headway.disk import check_output, write_output
+from headway.errors import ConfigError
 
 HEAD = """# A Headway recipe: headway train FILE --out runs/NAME
 # Every setting stands here with its meaning and its default. Take the '#' away from what you want to set;
@@ -26,6 +28,7 @@ def command(
     text: Path | None = None,
     time: str | None = None,
     device: str | None = None,
+    overwrite: Flag = False,
 ) -> None:
     """Write a recipe to start from, every setting with its meaning and its default.
 
@@ -45,17 +48,15 @@ def command(
         The wall-clock budget to choose for, such as 90s, 30m or 2h.
     device
         The device to choose for: cpu, cuda or cuda:N; the best there is by default.
+    overwrite
+        Replace the file if it is there already.
     """
-    if path.exists():
-        raise FolderError(f"{path}: already there; choose another name")
+    check_output(path, overwrite=overwrite, option="PATH")
     if (time or device) and not (source or text):
         raise ConfigError("--time and --device choose for data; give --source and --target, or --text, as well")
     changes = overrides(None, data__source=source, data__target=target, data__text=text, training__time=time)
     written = _chosen(changes, device) if changes else _defaults()
-    try:
-        path.write_text(written, encoding="utf-8")
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    write_output(path, written.encode(), overwrite=overwrite, option="PATH")
     print(path)
 
 

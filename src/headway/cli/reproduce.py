@@ -33,7 +33,7 @@ def command(
         without attention; extrapolation: positions beyond the training length; heads: the variations of the
         Transformer's table 3; ladder: from averaging to the Transformer, an idea at a time.
     out
-        The folder for the page and the numbers.
+        The folder for the page and the numbers, which stand in a folder of their own there.
     seeds
         How many times every model is trained; 3 by default, 2 for heads.
     effort
@@ -54,7 +54,7 @@ def command(
     from headway.reproduce.experiment import Scale
     from headway.reproduce.report import writable
 
-    chosen, out = choose_device(device), writable(out)
+    chosen, out = choose_device(device), writable(out, name)
     with ended_cleanly(), tempfile.TemporaryDirectory(prefix="headway-") as folder, Terminal() as screen:
         began = time.monotonic()
         scale = Scale(Path(folder), chosen, tuple(range(1, (seeds or SEEDS.get(name, 3)) + 1)), effort)

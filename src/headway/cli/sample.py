@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headway.cli.options import Strings, Whole
+from headway.cli.options import Flag, Strings, Whole
 from headway.errors import ConfigError
 
 TOGETHER = 64
@@ -20,6 +20,7 @@ def command(
     prefix: str = "",
     seed: Whole | None = None,
     output: Path | None = None,
+    overwrite: Flag = False,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
     device: str | None = None,
     set_: Annotated[Strings, Parameter(name="--set", negative="")] = None,
@@ -38,6 +39,8 @@ def command(
         Chooses the texts; text number i is the same however many are drawn.
     output
         A file; standard output by default.
+    overwrite
+        Replace the output file if it is there already.
     json_
         Write JSON lines: "text", "logprob", "tokens", and "finished" where the model chose to end it.
     device
@@ -57,7 +60,7 @@ def command(
     if options.keys() & {"nbest", "mbr"}:
         raise ConfigError("--set: nbest and mbr are for translations; say by --count how many texts are drawn")
     translator = load(model, device=choose_device(device))
-    with written(output) as file:
+    with written(output, overwrite=overwrite) as file:
         for first in range(0, count, TOGETHER):
             beginnings = [prefix] * min(TOGETHER, count - first)
             for text in continuations(translator, beginnings, first=first, **options):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import Parameter
 
 from headway.cli.files import dumped, refuse_halves, written
+from headway.cli.options import Flag
 from headway.data.text import Invalid, read_lines
 from headway.errors import ConfigError, DataError
 
@@ -31,6 +32,7 @@ def command(
     target: Path | None = None,
     nbest: Path | None = None,
     output: Path | None = None,
+    overwrite: Flag = False,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
     tokens: Annotated[bool, Parameter(negative="")] = False,
     normalise: Annotated[bool, Parameter(negative="")] = False,
@@ -54,6 +56,8 @@ def command(
         Instead of --target an n-best list, 'line ||| text ||| features', to which the log-probabilities are added.
     output
         A file; standard output by default.
+    overwrite
+        Replace the output file if it is there already.
     json_
         Write JSON lines: "logprob", "tokens" and "score" added to "source" and "target".
     tokens
@@ -88,7 +92,8 @@ def command(
         pairs = _alone(target, invalid) if source is None else _parallel(source, target, invalid)
     shown = _added if nbest is not None else _object if json_ else _numbers
     total, wanted = Total(), Wanted(tokens, normalise)
-    with written(output, *(path for path in (source, target, nbest) if path is not None)) as file:
+    inputs = [path for path in (source, target, nbest) if path is not None]
+    with written(output, *inputs, overwrite=overwrite) as file:
         while chunk := list(islice(pairs, TOGETHER)):
             for pair, scored in zip(chunk, _scored(translator, chunk, tag or (), invalid), strict=True):
                 total.add(pair, scored)

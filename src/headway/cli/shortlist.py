@@ -5,7 +5,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.cli.options import Whole
+from headway.cli.files import refuse_inputs
+from headway.cli.options import Flag, Whole
+from headway.disk import check_output
 from headway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def command(
     source: Path,
     target: Path | None = None,
     output: Path,
+    overwrite: Flag = False,
     candidates: Whole = 100,
     frequent: Whole = 200,
 ) -> None:
@@ -47,6 +50,8 @@ def command(
         Their target, line by line.
     output
         The file to write, as in shortlist.safetensors.
+    overwrite
+        Replace the output file if it is there already.
     candidates
         Target tokens for every source token.
     frequent
@@ -54,7 +59,8 @@ def command(
     """
     if not (1 <= candidates <= 1 << 20 and 0 <= frequent <= 1 << 20):
         raise ConfigError(f"--candidates {candidates} --frequent {frequent}: at least 1 and 0, at most 1048576")
-    _check_output(output, source, target)
+    refuse_inputs(output, (source, target))
+    check_output(output, overwrite=overwrite)
     from dataclasses import replace
 
     from headway.cli.terminal import Terminal
@@ -78,20 +84,12 @@ def command(
             progress=lambda done: screen.working("learning", done, ITERATIONS),
         )
     lexicon = replace(lexicon, vocabularies=vocabularies(translator.source, translator.target))
-    lexicon.save(output.resolve())  # a link stays a link
+    lexicon.save(output, overwrite=overwrite)
     known = int((lexicon.candidates >= 0).any(axis=1).sum())
     print(f"{output}: candidates for {known} of {lexicon.source_size} source tokens, {len(lexicon.always)} always")
     for pairs, what in ((learnt, "pairs learnt from"), (held_out, "pairs held out")):
         if pairs:
             print(f"{len(pairs)} {what}: {_told(lexicon.coverage(pairs), lexicon.target_size)}")
-
-
-def _check_output(output: Path, *inputs: Path | None) -> None:
-    """Refuse, before the work begins, a place where nothing can be written."""
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise ConfigError(f"{output}: is a folder, or in a folder that is not there; choose another --output")
-    if any(path is not None and output.exists() and path.exists() and output.samefile(path) for path in inputs):
-        raise ConfigError(f"{output}: is also an input; choose another --output")
 
 
 def _learnt_from(

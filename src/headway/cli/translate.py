@@ -25,6 +25,7 @@ def command(
     input_: Annotated[Path | None, Parameter(name="--input")] = None,
     output: Path | None = None,
     append: Flag = False,
+    overwrite: Flag = False,
     search: SearchOptions = SearchOptions(),  # noqa: B008  # frozen
     asked: AskedOptions = AskedOptions(),  # noqa: B008  # frozen
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
@@ -50,6 +51,8 @@ def command(
         A file, packed where its name ends in .gz; standard output by default.
     append
         Go on with an output file that was not finished: what stands in it is not translated again.
+    overwrite
+        Replace the output file if it is there already.
     json_
         Read and write JSON lines: "source" in, and where given "prefix", "required", "banned" and "tags"; "translation"
         and "score" added, every other field kept.
@@ -64,7 +67,7 @@ def command(
     workers
         Processes that translate on a CPU, a core each; by default all cores for long inputs, else this process alone.
     """
-    _check(append, output, json_, alignments, buffer, workers, search)
+    _check(append, overwrite, output, json_, alignments, buffer, workers, search)
     rescoring.check(search)
     from headway.cli.files import lines_of
 
@@ -81,7 +84,7 @@ def command(
         if skipped < done:
             raise DataError(f"{output}: has {done} lines, {name} only {skipped}; they do not belong together")
 
-    with _opened(output, input_, pass_over, append=append) as file:
+    with _opened(output, input_, pass_over, append=append, overwrite=overwrite) as file:
         size = buffer or CHUNK[lines.translator.device.type]
         chunks = _chunks(reading, size)
         own = {"after": 1, "size": size} if workers is None else {}
@@ -95,6 +98,7 @@ def command(
 
 def _check(
     append: bool,
+    overwrite: bool,
     output: Path | None,
     json_: bool,
     alignments: bool,
@@ -110,6 +114,8 @@ def _check(
         raise ConfigError(f"--workers {workers}: must be 1 or more")
     if append and output is None:
         raise ConfigError("--append: goes on with a file; name it by --output")
+    if overwrite and (append or output is None):
+        raise ConfigError("--overwrite: replaces the file of --output; leave it out, or name one without --append")
     if append and lists:
         raise ConfigError("--append: cannot count lines in lists of outputs; leave out --nbest, or write --json")
     if alignments and lists:
@@ -118,7 +124,7 @@ def _check(
 
 @contextmanager
 def _opened(
-    output: Path | None, input_: Path | None, pass_over: Callable[[int], None], *, append: bool
+    output: Path | None, input_: Path | None, pass_over: Callable[[int], None], *, append: bool, overwrite: bool
 ) -> Iterator[TextIO]:
     """Where the lines go; `pass_over` is told how many stand there already."""
     from headway.cli.files import continued, written
@@ -127,7 +133,7 @@ def _opened(
         with continued(output, pass_over, input_) as file:
             yield file
     else:
-        with written(output, input_) as file:
+        with written(output, input_, overwrite=overwrite) as file:
             yield file
 
 

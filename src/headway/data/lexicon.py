@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from headway.data.model_one import IdPairs, learn_translations, ranked
 from headway.data.tokenizer import Tokenizer
-from headway.disk import write_bytes
+from headway.disk import write_output
 from headway.errors import FolderError
 
 FORMAT = 1
@@ -102,11 +102,12 @@ class Lexicon:
             total = Coverage(*map(sum, zip(total, counts, strict=True)))
         return total
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write a safetensors file that appears when it is whole."""
         facts = {"format": FORMAT, "target_size": self.target_size, "vocabularies": self.vocabularies}
         told = {_FACTS: json.dumps(facts)}  # a single one: the library writes several in any order
-        write_bytes(path, save({"always": self.always, "candidates": self.candidates}, told))
+        content = save({"always": self.always, "candidates": self.candidates}, told)
+        write_output(path, content, overwrite=overwrite, option="--output")
 
     @classmethod
     def load(cls, path: Path) -> "Lexicon":

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from headway.disk import write_output
 from headway.errors import ConfigError
 from headway.inspection.kinds import KINDS, Kind
 from headway.inspection.page import assemble
@@ -89,19 +90,17 @@ class Attention:
             f'style="border: 0" srcdoc="{html.escape(self.html())}"></iframe>'
         )
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the page (.html) or a picture (.png, .svg), as the suffix says."""
         path = Path(path)
         match path.suffix.lower():
             case ".html":
-                try:
-                    path.write_text(self.html(), encoding="utf-8")
-                except OSError as error:
-                    raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+                write_output(path, self.html().encode(), overwrite=overwrite)
             case ".png" | ".svg":
                 from headway.inspection.pictures import draw_attention
 
-                draw_attention(self, path, "cross" if "cross" in self.kinds() else self.kinds()[-1])
+                kind: Kind = "cross" if "cross" in self.kinds() else self.kinds()[-1]
+                draw_attention(self, path, kind, overwrite=overwrite)
             case _:
                 raise ConfigError(f"{path}: attention cannot be saved in this format; use .html, .png or .svg")
 

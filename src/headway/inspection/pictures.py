@@ -1,5 +1,6 @@
 """Attention and positional encodings drawn by matplotlib, which is imported only when a picture is asked for."""
 
+import io
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from headway.disk import write_output
 from headway.errors import ConfigError
 from headway.inspection.attention import Attention
 from headway.inspection.kinds import Kind
@@ -23,7 +25,7 @@ RAMP = ("#f6f6ed", "#cbdfc6", "#96cab0", "#5db2a7", "#2497a0", "#007996", "#005a
 """The page's colours on paper: lightness falls in even steps, so they read the same to every eye and in grey."""
 
 
-def draw_attention(attention: Attention, path: Path, kind: Kind = "cross") -> None:
+def draw_attention(attention: Attention, path: Path, kind: Kind = "cross", *, overwrite: bool = False) -> None:
     """Draw the last layer's mean over heads with its tokens, and beside it a small map of every layer and head."""
     if kind not in attention.kinds():
         raise ConfigError(f"{path}: this model has no {kind} attention; choose {' or '.join(attention.kinds())}")
@@ -46,7 +48,7 @@ def draw_attention(attention: Attention, path: Path, kind: Kind = "cross") -> No
     bar.ax.set_yticklabels(["0", "0.05", "0.25", "0.5", "1"], fontsize=8, color=QUIET)
     bar.outline.set_visible(False)
     draw_overview(right, weights, share=min(1.0, (small * layers + 0.9) / height))
-    write(figure, path)
+    write(figure, path, overwrite=overwrite)
 
 
 def draw_overview(
@@ -67,7 +69,9 @@ def draw_overview(
     upper.suptitle("all layers (down) and heads (across)", fontsize=11)
 
 
-def draw_positions(table: Float[np.ndarray, "time dim"], path: Path, title: str = "Positional encoding") -> None:
+def draw_positions(
+    table: Float[np.ndarray, "time dim"], path: Path, title: str = "Positional encoding", *, overwrite: bool = False
+) -> None:
     """Draw a positional encoding as a heat map, and beside it how alike every two positions are."""
     figure = new_figure(11.0, 4.8)
     values, likeness = figure.subplots(1, 2, width_ratios=(1.45, 1.0))
@@ -86,7 +90,7 @@ def draw_positions(table: Float[np.ndarray, "time dim"], path: Path, title: str 
         bar = figure.colorbar(picture, ax=axes, aspect=30, pad=0.02)
         bar.ax.tick_params(labelsize=8, color=QUIET, labelcolor=QUIET)
         bar.outline.set_visible(False)
-    write(figure, path)
+    write(figure, path, overwrite=overwrite)
 
 
 def new_figure(width: float, height: float) -> "matplotlib.figure.Figure":
@@ -141,14 +145,13 @@ def legible(token: str) -> str:
     return text if len(text) <= 14 else f"{text[:13]}…"
 
 
-def write(figure: "matplotlib.figure.Figure", path: Path) -> None:
+def write(figure: "matplotlib.figure.Figure", path: Path, *, overwrite: bool = False) -> None:
     """Write the figure as its suffix says; a letter no font has becomes a box, without a warning."""
     suffix = path.suffix.lower()
     if suffix not in (".png", ".svg"):
         raise ConfigError(f"{path}: a picture cannot be saved in this format; use .png or .svg")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="(?s).*(Glyph|glyph|Matplotlib currently does not support)")
-        try:
-            figure.savefig(path, format=suffix[1:], dpi=160, metadata={"Date": None} if suffix == ".svg" else None)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=suffix[1:], dpi=160, metadata={"Date": None} if suffix == ".svg" else None)
+    write_output(path, drawn.getvalue(), overwrite=overwrite)

@@ -3,13 +3,14 @@
 import html
 import json
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from headway.disk import workspace
 from headway.errors import ConfigError
+from headway.folders import refuse_changes, replace_folder
 from headway.reproduce.drawing import drawn
 
 Cell = str | float | int | None
@@ -136,26 +137,27 @@ class Report:
             f"{parts}<footer>{told}</footer></body></html>\n"
         )
 
-    def save(self, folder: Path) -> Path:
-        """Write the page and the numbers; returns where the page is."""
-        page = folder / f"{self.name}.html"
-        try:
-            page.write_text(self.html(), encoding="utf-8")
+    def save(self, out: Path) -> Path:
+        """Write the page and the numbers into a folder of their own in `out`; returns where the page is."""
+
+        def fill(aside: Path) -> None:
+            (aside / f"{self.name}.html").write_text(self.html(), encoding="utf-8")
             text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
-            (folder / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another place") from None
-        return page
+            (aside / f"{self.name}.json").write_text(text + "\n", encoding="utf-8")
+
+        folder = out / self.name
+        replace_folder(folder, fill, {"kind": "report"})
+        return folder / f"{self.name}.html"
 
 
-def writable(folder: Path) -> Path:
-    """The folder, made if need be; one that cannot be written is a `ConfigError` before any work is done for it."""
+def writable(out: Path, name: str) -> Path:
+    """The folder `out`, made if need be; refused before any work where a report of that name cannot be written."""
+    refuse_changes(out / name)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
+        with workspace(out / name):
+            return out
     except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written ({error.strerror}); choose another place") from None
+        raise ConfigError(f"{out}: cannot be written ({error.strerror}); choose another --out") from None
 
 
 def shown(cell: Cell) -> str:

@@ -4,6 +4,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +30,9 @@ LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", 
 """What errors say that mean another process."""
 PATIENCE = timedelta(days=7)
 """How long the others wait while the first process prepares the data or finishes the model."""
+
+WATCHED = 0.5
+"""Seconds between two looks at whether the launcher is alive."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,7 @@ def joined(device: torch.device, *, sharded: bool) -> Iterator[Parallel]:
         torch.cuda.set_device(device)
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     rank = dist.get_rank()
+    _stop_with(os.getppid())
     try:
         yield Parallel(rank, dist.get_world_size(), sharded)
     except RuntimeError as error:
@@ -170,6 +176,17 @@ def joined(device: torch.device, *, sharded: bool) -> Iterator[Parallel]:
         raise HeadwayError(f"process {rank}: another process was lost; all are started again") from None
     finally:
         dist.destroy_process_group()
+
+
+def _stop_with(launcher: int) -> None:
+    """Ask this process to stop, as SIGTERM does, when the launcher is gone: nobody else would end it."""
+
+    def watch() -> None:
+        while os.getppid() == launcher:
+            time.sleep(WATCHED)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Ended(HeadwayError):  # noqa: N818  # the fault is another process's, and so is the line that tells of it

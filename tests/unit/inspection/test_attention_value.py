@@ -55,7 +55,7 @@ def test_a_place_that_cannot_be_written_is_named_in_one_line(make_attention, tmp
     path = tmp_path / "missing" / f"attention.{suffix}"
     with pytest.raises(ConfigError) as caught:
         make_attention().save(path)
-    assert str(caught.value) == f"{path}: cannot be written (No such file or directory); choose another place"
+    assert str(caught.value) == f"{path}: its folder does not exist; create it, or choose another --out"
 
 
 def test_the_saved_page_is_the_page(make_attention, tmp_path):

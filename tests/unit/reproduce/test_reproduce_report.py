@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headway.errors import ConfigError
+from headway.errors import ConfigError, FolderError, HeadwayError
 from headway.reproduce.drawing import Axis
 from headway.reproduce.report import Plot, Report, Table, shown, writable
 
@@ -84,18 +84,29 @@ def test_ticks_are_round_and_inside():
 
 
 def test_page_and_numbers_are_written_beside_each_other(tmp_path):
-    page = REPORT.save(writable(tmp_path / "pages"))
+    page = REPORT.save(writable(tmp_path / "pages", "trial"))
     assert page.read_text(encoding="utf-8") == REPORT.html()
-    found = json.loads((tmp_path / "pages" / "trial.json").read_text(encoding="utf-8"))
+    found = json.loads((tmp_path / "pages" / "trial" / "trial.json").read_text(encoding="utf-8"))
     assert found["tables"][0]["rows"][0] == ["a", "first <one>", 41.234]
     assert found["plots"][0]["lines"]["measured"] == [[1.0, 2.0], [10.0, 30.0]]
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    for work in (writable, REPORT.save):
-        with pytest.raises(ConfigError, match="cannot be written"):
-            work(tmp_path / "file" / "below")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        writable(tmp_path / "file" / "below", "trial")
+    with pytest.raises(HeadwayError, match="cannot be written"):
+        REPORT.save(tmp_path / "file" / "below")
+
+
+def test_a_report_replaces_an_earlier_one_but_nothing_that_somebody_changed(tmp_path):
+    page = REPORT.save(tmp_path)
+    assert REPORT.save(tmp_path) == page
+    page.write_text("my own")
+    for work in (lambda: writable(tmp_path, "trial"), lambda: REPORT.save(tmp_path)):
+        with pytest.raises(FolderError, match=r"trial\.html: .*move .*elsewhere"):
+            work()
+    assert page.read_text() == "my own"
 
 
 def test_points_of_no_order_are_not_joined():
