@@ -204,6 +204,7 @@ def _latest(checkpoints: Checkpoints, out: Path, screen: Screen) -> int | None:
         raise FolderError(f"{lost.partition(';')[0]}; the run cannot be resumed, {remedy} in another --out")
     for line in told:
         screen.say(line)
+    checkpoints.refuse_foreign(-1 if latest is None else latest)
     return latest
 
 

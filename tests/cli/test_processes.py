@@ -63,7 +63,7 @@ def test_an_interrupt_while_translating_ends_in_130_and_leaves_no_half_output(mo
     process = subprocess.Popen(command, **pipes, text=True, env=ENVIRONMENT, preexec_fn=restore)  # noqa: PLW1509  # no thread holds a lock here
     process.stdin.write("le chat\n")
     process.stdin.flush()
-    wait_for(lambda: any(path.stat().st_size for path in tmp_path.iterdir()), process)
+    wait_for(lambda: any(path.stat().st_size for path in tmp_path.rglob("new")), process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -1,4 +1,4 @@
-"""G2: Ctrl-C and SIGTERM end a run within seconds wherever it is; its step is saved, and the run can go on."""
+"""G2: Ctrl-C, SIGTERM and a closed terminal end a run within seconds; its step is saved, and the run can go on."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pytest
 from runs import checkpoint, result, saved_step
 from tallies import SOAK
 
-INTERRUPT, TERMINATE = int(signal.SIGINT), int(signal.SIGTERM)
+INTERRUPT, TERMINATE, HANG_UP = int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)
 BEFORE = ["counting", "storing", "planning", "built"]
 """Phases in which there is no step to save yet."""
 DURING = ["step 1", "step 6", "validating", "saving", "pruning", "averaging"]
@@ -48,6 +48,7 @@ def test_a_signal_in_any_phase_saves_the_step_and_leaves_within_five_seconds(run
     assert runs.train(tmp_path / "timed").code == 0
     length, wanted = time.monotonic() - began, result(unbroken)
     cases = [(phase, number) for phase in PHASES for number in (INTERRUPT, TERMINATE)]
+    cases += [("counting", HANG_UP), ("step 6", HANG_UP), ("saving", HANG_UP)]
     for count in range(tally.expect(len(cases) + 4, 200)):
         out = tmp_path / f"run-{count}"
         given = runs.arguments(out)
@@ -57,7 +58,7 @@ def test_a_signal_in_any_phase_saves_the_step_and_leaves_within_five_seconds(run
             ended = watched.wait()
             tally.saw(seconds_to_exit=since_signal(watched, ended))
         else:  # at any time
-            number = chance.choice((INTERRUPT, TERMINATE))
+            number = chance.choice((INTERRUPT, TERMINATE, HANG_UP))
             watched = runs.watch("signalled", given, phase="", numbers=[])
             sent = time.monotonic() + chance.uniform(0.05, length)
             for _ in watched.hear(sent - time.monotonic()):

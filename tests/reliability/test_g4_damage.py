@@ -10,6 +10,7 @@ import torch
 from runs import result
 from states import FACTS, State, series
 
+from headway.errors import FolderError
 from headway.folders import MANIFEST, verify_folder
 from headway.training.checkpoint import Checkpoints
 
@@ -269,6 +270,10 @@ def test_a_file_that_cannot_be_read_is_a_damaged_one(good, monkeypatch):
     assert len(said) == 1 and "optimiser.safetensors" in said[0] and "Input/output error" in said[0]
 
 
+NOT_OURS = ("a_file_instead", "a_link_to_another_step", "a_link_instead_of_weights", "a_folder_instead_of_weights")
+"""Changes that no damage makes: somebody put something there, which is refused by name and stays."""
+
+
 @pytest.mark.parametrize("change", FOLDERS, ids=lambda change: change.__name__)
 def test_the_next_save_and_prune_go_well_whatever_was_found(change, good):
     """Whoever resumes after damage must also be able to save."""
@@ -279,6 +284,11 @@ def test_the_next_save_and_prune_go_well_whatever_was_found(change, good):
         state = State(seed=9)
     state.move(12 if step != 12 else 16)
     checkpoints = Checkpoints(folder, FACTS)
+    if change.__name__ in NOT_OURS:
+        for work in (lambda: checkpoints.refuse_foreign(step), lambda: state.save(checkpoints)):
+            with pytest.raises(FolderError, match=r"was not written by Headway.*move it elsewhere"):
+                work()
+        return
     state.save(checkpoints)
     checkpoints.prune(state.progress.step, set())
     assert verify_folder(checkpoints.path(state.progress.step))["step"] == state.progress.step

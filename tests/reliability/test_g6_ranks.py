@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import journal, result
+from runs import journal, result, saved_step
+
+from headway.disk import lock_folder
 
 LONG = {
     "training__steps": 240, "training__validate_every": 80, "training__save_every": 10, "training__accumulate": 1,
@@ -74,6 +76,23 @@ class Launch:
         killed, self.kills = time.monotonic(), self.kills + 1
         again = self.wait_for(lambda: self.both(set(found.values())))
         return None if again is None else time.monotonic() - killed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are found in /proc")
+def test_processes_whose_launcher_is_killed_save_and_let_go_of_the_folder(runs, tally, tmp_path):
+    out, tally.count = tmp_path / "run", 1
+    launch = Launch(runs.arguments(out, "--processes", "2", **LONG | {"training__steps": 1_000_000}), tmp_path / "log")
+    found = launch.wait_for(lambda: lines(out) > 5 and launch.both(set()))
+    launch.process.kill()
+    launch.process.wait()
+    until = time.monotonic() + 30.0
+    while any(Path(f"/proc/{number}/stat").exists() for number in found.values()):
+        assert time.monotonic() < until, launch.log.read_text()[-3000:]
+        time.sleep(0.05)
+    (step,) = re.findall(r"^headway: stopped at step (\d+); --resume", launch.log.read_text(), re.MULTILINE)
+    assert saved_step(out) == int(step)
+    with lock_folder(out):
+        tally.passed = 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ranks are found in /proc")

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from headway.disk import first_other, present, sweep
+from headway.disk import first_other, present, refuse_others, sweep
 from headway.errors import FolderError, HeadwayError
 from headway.folders import MANIFEST, members, remove_sealed, verify_folder, write_folder
 from headway.training.average import MovingAverage
@@ -174,6 +174,12 @@ class Checkpoints:
     def latest(self, say: Callable[[str], None]) -> int | None:
         """The newest sound step; says which were skipped and why."""
         return next((step for step in self.steps() if self.sound(step, say)), None)
+
+    def refuse_foreign(self, after: int) -> None:
+        """Refuse a folder of a later step, which training would have to replace, if Headway did not write all of it."""
+        for step in self.steps():
+            if step > after and not self.sound(step, lambda _: None):
+                refuse_others(self.path(step), KNOWN | members(self.path(step)))
 
     def sound(self, step: int, say: Callable[[str], None]) -> bool:
         """Whether the checkpoint of a step verifies and belongs to this run; says why not."""
