@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "reliability"
-GOALS = ["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8"]
+GOALS = ["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "G10", "G16"]
 
 
 def files(goals: list[str]) -> list[Path]:

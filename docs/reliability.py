@@ -28,6 +28,12 @@ GOALS = {
     "unchanged, never in a checkpoint",
     "G8": "a sentence alone, in batches of 2, 7 and 32, shuffled, beside far longer ones, with and without a cache: "
     "the same tokens, scores within 1e-4; beam 1 is greedy, and an output read again has its score",
+    "G9": "bad corpora, recipes, settings, command lines, streams and paths: one line, the right exit code, nothing "
+    "left behind; as many lines out as in",
+    "G10": "model folders and tokenizers made to harm: refused in one line, nothing executed or written, time and "
+    "memory bounded",
+    "G16": "random commands told to write where files, folders, links, pipes and sockets of the user's stand, with our "
+    "own names and others: none is changed",
 }
 """What is promised, in a line each."""
 WORST = {

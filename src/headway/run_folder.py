@@ -25,6 +25,8 @@ BEST, CHECKPOINTS, DATA = "best", "checkpoints", "data"
 TRANSLATIONS, PAIRS, VALID = "translations", "pairs", "valid"
 NAMES = (CONFIG, JOURNAL, EVENTS, BEST, CHECKPOINTS, DATA, TRANSLATIONS, PAIRS, VALID)
 """All that a run writes, beside its lock."""
+LATER = (CONFIG, JOURNAL, EVENTS, BEST, CHECKPOINTS)
+"""What it writes when all is prepared, in this order or after the first."""
 
 _KINDS = ("tokens", "lengths", "offsets")
 _TOKENS = frozenset({"store.json", *(f"{side}.{kind}" for side in ("source", "target") for kind in _KINDS)})
@@ -59,9 +61,11 @@ def check_run_folder(out: Path) -> None:
     """
     if present(out) and not out.is_dir():
         raise FolderError(f"{out}: is not a folder; choose another --out")
-    if not owned(out) and not plain_file(out / CONFIG):  # a run of an earlier version has an empty lock
-        for name in (name for name in NAMES if present(out / name)):
-            raise FolderError(f"{out / name}: was not written by Headway; move it elsewhere, or choose another --out")
+    if not plain_file(out / CONFIG):
+        for name in LATER if owned(out) else NAMES:
+            if present(out / name):
+                told = "was not written by Headway; move it elsewhere, or choose another --out"
+                raise FolderError(f"{out / name}: {told}")
     for name in (EVENTS, CHECKPOINTS, DATA, f"{DATA}/plans", TRANSLATIONS):
         if present(out / name) and not plain_folder(out / name):
             raise FolderError(f"{out / name}: was not written by Headway; move it elsewhere")

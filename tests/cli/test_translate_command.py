@@ -198,7 +198,7 @@ def test_every_setting_of_decoding_can_be_given(options, settings, headway, mode
      (["--set", "bean=2"], "did you mean beam"), (["--set", "beam"], "not of the form"),
      (["--set", 'beam="2"'], "beam"), (["--require", " "], "required: an empty text"),
      (["--append"], "--append: goes on with a file"), (["--nbest", "2", "--alignments"], "--alignments: has no place"),
-     (["--append", "--output", "o.gz"], "a packed file cannot be gone on with"), (["--long", "cut"], "--long"),
+     (["--append", "--output", "o.gz"], "a gzip file cannot be appended to"), (["--long", "cut"], "--long"),
      (["--append", "--output", "o", "--nbest", "2"], "--append: cannot count"), (["--int8"], "--int8"),
      (["--shortlist", "none"], "none"), (["--ensemble", "none"], "none: no such folder"),
      (["--mbr", "100"], "nbest or mbr 100: a beam keeps at most 64; lower it, or give --sample"),
@@ -341,7 +341,8 @@ def test_an_unfinished_output_is_gone_on_with(headway, model_folder, translator,
 
     assert run().lines == [] and out.read_text() == wanted
     first = "".join(wanted.splitlines(keepends=True)[:13])
-    out.write_text(first + "half a li")
+    whole = first + wanted.splitlines()[13]
+    out.write_text(whole[: len(first) + 3])
     assert run().lines == [] and out.read_text() == wanted
     assert run().lines == [] and out.read_text() == wanted
     out.write_text("kept\n" * 13)
@@ -356,7 +357,10 @@ def test_an_unfinished_output_is_gone_on_with(headway, model_folder, translator,
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("x\n" * 41 + "and a half", "out: has 41 lines, "), ("precious", "out: holds no whole line; it is not an output")],
+    [
+        ("x\n" * 41 + "and a half", "out: has 41 lines, "),
+        ("precious", "out: its last line has no end and is not the beginning of the next output"),
+    ],
     ids=["too many lines", "no line"],
 )
 def test_a_file_that_cannot_be_gone_on_with_is_left_as_it_is(content, told, headway, model_folder, tmp_path):

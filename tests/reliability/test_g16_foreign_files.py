@@ -166,6 +166,102 @@ def test_nothing_that_headway_did_not_write_is_changed(commands, bases, tally, c
     assert outcomes[2] > tally.count / 4 and outcomes[0] > tally.count / 20, outcomes
 
 
+@pytest.fixture
+def tiny():
+    """The settings of a run that takes no time."""
+    settings = TINY | {"training.steps": 1}
+    return ["--device", "cpu", *(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))]
+
+
+@pytest.mark.parametrize("place", ["pairs/train.fr", "valid/v.fr", "best/c.fr", "data/store/c.fr", "checkpoints/c.fr"])
+def test_a_corpus_in_the_folder_it_is_to_be_learnt_in_stays(place, tiny, headway, model_folder, corpus, tmp_path):
+    source, target = corpus
+    given = tmp_path / "p" / place
+    given.parent.mkdir(parents=True)
+    shutil.move(source, given)
+    before = digest(tmp_path)
+    pairs = ("--source", given, "--target", target, *tiny, "--out", tmp_path / "p")
+    for words in (
+        ("distill", model_folder, *pairs, "--beam", 1),
+        ("backtranslate", model_folder, "--monolingual", target, *pairs),
+        ("train", *pairs),
+    ):
+        told = headway(*words).only_complaint
+        assert f"{tmp_path / 'p' / Path(place).parts[0]}: was not written by Headway; move it elsewhere" in told
+        assert digest(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["best", "data/store", "pairs", "translations/piece-000000"])
+def test_a_file_put_into_a_folder_of_a_run_is_refused_by_name_before_work(
+    place, tiny, headway, model_folder, corpus, tmp_path
+):
+    given = ("distill", model_folder, "--source", corpus[0], "--out", tmp_path / "run", "--beam", 1, *tiny)
+    assert headway(*given).code == 0
+    (tmp_path / "run" / place / "notes").write_text("mine")
+    before = digest(tmp_path)
+    assert f"{place}/notes: was not written by Headway" in headway(*given, "--resume").only_complaint
+    assert digest(tmp_path) == before
+
+
+def test_files_beside_those_of_a_run_and_in_old_checkpoints_are_no_obstacle(tiny, headway, corpus, tmp_path):
+    run, more = tmp_path / "run", ("--set", "training.steps=3", "--set", "training.validate_every=1")
+    given = ("train", "--source", corpus[0], "--target", corpus[1], "--out", run, *tiny)
+    run.mkdir()
+    (run / "notes").write_text("mine")
+    assert headway(*given).code == 0
+    (old,) = (run / "checkpoints").iterdir()
+    for place in (run / "data" / "notes", run / "checkpoints" / "notes", old / "notes"):
+        place.write_text("mine")
+    assert headway(*given, *more, "--resume").code == 0
+    assert sum(path.read_text() == "mine" for path in run.rglob("notes")) == 4
+    assert (old / "model.safetensors").is_file()  # somebody needs it
+    assert len(list((run / "checkpoints").iterdir())) > 2
+
+
+@pytest.mark.parametrize("lost", ["all checkpoints", "their folder", "the bytes of the last one"])
+def test_a_run_that_lost_its_checkpoints_is_refused_and_stays_as_it_is(lost, tiny, headway, corpus, tmp_path):
+    run = tmp_path / "run"
+    given = ("train", "--source", corpus[0], "--target", corpus[1], "--out", run, *tiny)
+    assert headway(*given).code == 0
+    (step,) = (run / "checkpoints").iterdir()
+    if lost == "the bytes of the last one":
+        (step / "model.safetensors").write_bytes(b"damaged")
+    else:
+        shutil.rmtree(step if lost == "all checkpoints" else run / "checkpoints")
+    before = digest(tmp_path)
+    told = headway(*given, "--set", "training.steps=2", "--resume").complaint
+    assert f"the run cannot be resumed, begin another run with --from {run} in another --out" in told
+    assert ("model.safetensors: 7 bytes" in told) == (lost == "the bytes of the last one")
+    assert digest(tmp_path) == before
+
+
+def test_a_demo_is_begun_again_only_where_headway_wrote_all_of_it(headway, tmp_path):
+    demo = ("demo", "dates", "--seconds", 1, "--out", tmp_path / "proj")
+    (tmp_path / "proj" / "corpus").mkdir(parents=True)
+    (tmp_path / "proj" / "corpus" / "test.source").write_text("mine")
+    before = digest(tmp_path)
+    assert "already there" in headway(*demo, "--again").only_complaint
+    assert digest(tmp_path) == before
+    shutil.rmtree(tmp_path / "proj")
+    assert headway(*demo).code == 0
+    (tmp_path / "proj" / "notes").write_text("mine")
+    assert headway(*demo, "--again").code == 0
+    assert (tmp_path / "proj" / "notes").read_text() == "mine"
+    for place in ("corpus/test.source", "attention.html", "best/README.md"):
+        path = tmp_path / "proj" / place
+        content = path.read_bytes()
+        path.write_text("mine")
+        before = digest(tmp_path)
+        assert f"{path}: " in headway(*demo, "--again").only_complaint
+        assert digest(tmp_path) == before
+        path.write_bytes(content)
+    for place in ("corpus/notes", "best/notes", "checkpoints/notes", "data/notes", "events/notes", "data/plans/notes"):
+        path = tmp_path / "proj" / place
+        path.write_text("mine")
+        assert f"{path}: was not written by Headway" in headway(*demo, "--again").only_complaint
+        path.unlink()
+
+
 CHANGING = r"""\.unlink\(|\brmtree\(|\.rename\(|\.rmdir\(|os\.(?:remove|unlink|rename|replace|rmdir|truncate)\(|
     shutil\.(?:move|copy\w*)\(|\.replace\(\w*(?:path|final|folder|file|name)\w*\)|\.symlink_to\(|\.hardlink_to\("""
 

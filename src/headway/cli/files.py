@@ -13,7 +13,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from headway.data.text import Invalid, read_lines, read_stream
+from headway.data.text import LONGEST_LINE, Invalid, read_lines, read_stream
 from headway.disk import output
 from headway.errors import ConfigError, DataError, HeadwayError
 
@@ -80,11 +80,12 @@ def written(path: Path | None, *inputs: Path | None, overwrite: bool = False) ->
 def continued(path: Path, check: Callable[[int], None], *inputs: Path | None) -> Iterator[TextIO]:
     """A text stream to the end of a file that an earlier process may have begun.
 
-    `check` is told how many whole lines stand there and may refuse them: until then nothing is changed. A last line
-    without its end is dropped. What is flushed stays, whatever happens.
+    `check` is told how many whole lines stand there and may refuse them. A last line without its end must be how the
+    next line to be written begins: only the rest of it is written, and nothing is ever taken away. What is flushed
+    stays, whatever happens.
     """
     if path.suffix.lower() == ".gz":
-        raise ConfigError(f"{path}: a packed file cannot be gone on with; leave out --append, or write it plain")
+        raise ConfigError(f"{path}: a gzip file cannot be appended to; leave out --append, or write a plain file")
     refuse_inputs(path, inputs)
     try:
         if path.exists() and not path.is_file():
@@ -96,27 +97,55 @@ def continued(path: Path, check: Callable[[int], None], *inputs: Path | None) ->
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another --output") from None
     try:
-        with io.TextIOWrapper(file, encoding="utf-8", newline="\n") as text:
-            lines, whole = _whole_lines(file)
-            if not lines and path.stat().st_size:
-                raise ConfigError(f"{path}: holds no whole line; it is not an output to go on with")
+        with file:
+            lines, begun = _whole_lines(file, path)
             check(lines)
-            file.truncate(whole)
-            yield text
+            rest = _Rest(file, begun, path)
+            yield cast(TextIO, rest)
+            rest.finish()
     except OSError as error:
         raise HeadwayError(f"{path}: cannot be written ({error.strerror}); free space and go on") from None
 
 
-def _whole_lines(file: BinaryIO) -> tuple[int, int]:
-    """The lines of a file that have an end, and their bytes."""
-    lines = whole = read = 0
+class _Rest(io.TextIOBase):
+    """Writes text of which an earlier process has written the beginning of the first line."""
+
+    def __init__(self, file: BinaryIO, begun: bytes, path: Path) -> None:
+        self.file, self.begun, self.path = file, begun, path
+
+    def write(self, text: str) -> int:
+        """Write what is not there yet."""
+        content = text.encode("utf-8")
+        if not content.startswith(self.begun):
+            self._refuse()
+        self.file.write(content[len(self.begun) :])
+        self.begun = b""
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand what was written to the system."""
+        self.file.flush()
+
+    def finish(self) -> None:
+        """Refuse the beginning of a line that was never written."""
+        if self.begun:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        told = "its last line has no end and is not the beginning of the next output"
+        raise ConfigError(f"{self.path}: {told}; complete or remove that line, or choose another --output")
+
+
+def _whole_lines(file: BinaryIO, path: Path) -> tuple[int, bytes]:
+    """How many lines of a file have an end, and the beginning of one after them."""
+    lines, begun = 0, b""
     file.seek(0)
     while piece := file.read(1 << 20):
         lines += piece.count(b"\n")
-        last = piece.rfind(b"\n")
-        whole = read + last + 1 if last >= 0 else whole
-        read += len(piece)
-    return lines, whole
+        begun = begun + piece if b"\n" not in piece else piece.rpartition(b"\n")[2]
+        if len(begun) > LONGEST_LINE:
+            raise ConfigError(f"{path}: its last line has over {LONGEST_LINE} bytes; it is not an output to continue")
+    return lines, begun
 
 
 def refuse_inputs(path: Path, inputs: tuple[Path | None, ...]) -> None:
