@@ -9,6 +9,7 @@ import socket
 import stat
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,15 @@ def put(path: Path, draw: random.Random, elsewhere: Path) -> None:
 def commands(headway, model_folder, corpus, monkeypatch) -> dict[str, Callable[[Path], object]]:
     """Every command that writes, to be told where."""
     from headway import disk
+    from headway.data.demos import DEMOS, dates
+    from headway.reproduce import EXPERIMENTS
+    from headway.reproduce.report import Report
 
+    small = partial(dates, train=60, valid=5, test=5)
+    report = Report("extrapolation", "A trial", "Why?", "Because.", [], [], "headway reproduce", 1.0)
     monkeypatch.setattr(disk, "PIPE_PATIENCE", 0.01)
+    monkeypatch.setitem(DEMOS, "dates", small)
+    monkeypatch.setitem(EXPERIMENTS, "extrapolation", lambda *given: report)
     source, target = corpus
     tiny = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
     tiny += ["--set", "training.steps=1", "--device", "cpu"]
