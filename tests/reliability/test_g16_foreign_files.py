@@ -163,7 +163,7 @@ def test_nothing_that_headway_did_not_write_is_changed(commands, bases, tally, c
         after = digest(place)
         story = f"case {number}: {name} to {target.relative_to(place)}, {base or 'nothing'} before: {outcome}"
         assert outcome.code in (0, 1, 2) and "Traceback" not in outcome.err, story
-        assert digest(elsewhere) == around, story
+        assert around.items() <= digest(elsewhere).items(), story  # a run may begin where a link leads
         changed = {path for path in before.keys() - own if after.get(path) != before[path]}
         empty = hashlib.sha256(b"").hexdigest()
         changed -= {path for path in changed if before[path] == empty and (place / path).is_file()}  # nothing was in it
