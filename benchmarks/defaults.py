@@ -104,12 +104,9 @@ GPU = {
     "gpu-small-higher-rate": setting("small", "post", 0.2, 4096, 2.5e-3, positions="sinusoidal"),
     "gpu-small-larger-batch": setting("small", "post", 0.2, 8192, 3e-3, positions="sinusoidal"),
     "gpu-small-rotary": setting("small", "post", 0.3, 4096, 1.6e-3),
-    "gpu-small-few-tokens": setting("small", "pre", 0.3, 2048, 1.6e-3),
     "gpu-small-fast": setting("small", "pre", 0.2, 8192, 3e-3, positions="sinusoidal"),
     "gpu-tiny-post": setting("tiny", "post", 0.1, 4096, 3e-3),
-    "gpu-medium-pre": setting((384, 4), "pre", 0.3, 4096, 1e-3),
     "gpu-wide-post": setting((512, 3), "post", 0.3, 4096, 8e-4, 8000, positions="sinusoidal"),
-    "gpu-base-pre": setting("base", "pre", 0.3, 8192, 6e-4, 8000),
 }
 """For minutes on a GPU, which takes dozens to hundreds of updates a second."""
 LISTS = {"cpu": CPU, "gpu": GPU}
