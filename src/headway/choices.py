@@ -59,7 +59,7 @@ POST_LAYERS, POST_UPDATES = 4, 1000
 """Post-norm is chosen up to this many layers, in runs of at least this many updates."""
 FIRST_EPOCHS = 4
 """Epochs that need no dropout."""
-DROPOUT_PER_DOUBLING, MOST_DROPOUT = 0.075, 0.25
+DROPOUT_PER_DOUBLING, MOST_DROPOUT = 0.075, 0.2
 """Dropout added by every doubling of the epochs, and its maximum."""
 LETTERS = 300
 """Subwords for a corpus of words, besides two for every letter: the bytes, and some common groups of letters."""
@@ -375,7 +375,7 @@ def learning_rate_for(model: ModelConfig, batch: int, warmup: int, *, tuned: boo
     """The highest rate: lower for wide and deep models, small batches, and post-norm with little warm-up."""
     rate = RATE / model.dim * math.sqrt(min(1.0, RATE_LAYERS / _layers(model)))
     ratio = min(batch, LARGEST_BATCH) / SMALLEST_BATCH
-    rate *= ratio**0.5 if ratio < 1 else ratio**0.125
+    rate *= ratio**0.5 if ratio < 1 else ratio**0.07
     if getattr(model, "norm", None) == "post":
         rate *= min(1.0, 0.25 + warmup / 100)
     rate /= 4 if tuned else 1  # what was learned before is not to be shaken off
