@@ -63,7 +63,7 @@ def prepared_task(options: argparse.Namespace, scratch: Path, device: torch.devi
         tree["training"]["learning_rate"] = options.learning_rate
     recipe, out = validated(Recipe, tree, "benchmark"), scratch / "run"
     begin(recipe, out, device=device, screen=Silent())
-    recipe, prepared = resumed(recipe, out)
+    recipe, prepared = resumed(recipe, out, Silent())
     texts = [
         (data / f"test.{side}").read_text(encoding="utf-8").splitlines() for side in (options.source, options.target)
     ]

@@ -49,7 +49,7 @@ def report(given, preset, folder, screen):
     }
     device, recipe = choose_device(given.device), validated(Recipe, tree, "benchmark")
     begin(recipe, folder / "run", device=device, screen=screen)
-    trainer = trainer_of(*resumed(recipe, folder / "run"), folder / "run", device, screen, ALONE, Stopper())
+    trainer = trainer_of(*resumed(recipe, folder / "run", screen), folder / "run", device, screen, ALONE, Stopper())
     _, batches = trainer.feed.epoch(0, 0)
     held = list(islice(batches, UPDATES))
     facts = {"device": torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {given.threads} threads"}

@@ -354,7 +354,7 @@ def draw(root: Path) -> None:
             fill(figure)
             path = root / "docs" / "images" / f"{name}.svg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            write(figure, path)
+            write(figure, path, overwrite=True)
 
 
 def main(arguments: list[str]) -> int:

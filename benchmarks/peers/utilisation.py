@@ -111,7 +111,7 @@ def utilisation(options: argparse.Namespace, device: torch.device) -> None:
         recipe = validated(Recipe, tree, "benchmark")
         begin(recipe, out, device=device, screen=watch)
         preparing = watch.clock()
-        trainer = trainer_of(*resumed(recipe, out), out, device, watch, ALONE, Stopper())
+        trainer = trainer_of(*resumed(recipe, out, watch), out, device, watch, ALONE, Stopper())
         units: list[int] = []
         watch.trainer = trainer
         trainer.feed = Counted(trainer.feed, units)

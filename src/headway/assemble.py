@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.allocator import keep_freed_memory
-from headway.beginning import AGAIN, prepare_run, resumed, stored_recipe
+from headway.beginning import AGAIN, prepare_run, repair, resumed, stored_recipe
 from headway.building import (
     arithmetic_of,
     build_model,
@@ -86,8 +86,10 @@ def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, re
             with undone(run) if run and not begun else nullcontext():
                 if not begun:
                     parallel.in_turn(lambda: prepare_run(recipe, out, device, screen, parallel.world))
+                elif parallel.world > 1:  # what is damaged is built again once
+                    parallel.in_turn(lambda: repair(out, screen))
                 stopper.hasty = "go on with --resume"
-                recipe, prepared = resumed(recipe, out)
+                recipe, prepared = resumed(recipe, out, screen)
                 trainer = trainer_of(recipe, prepared, out, device, screen, parallel, stopper)
             with trainer.journal:
                 screen.say(f"training on {device}: {_described(trainer.model, prepared, recipe, parallel)}")
@@ -139,7 +141,7 @@ def trainer_of(
     assert recipe.model is not None and training.validation_sentences is not None  # chosen before
     facts = {
         "kind": "checkpoint",
-        "data": prepared.store.manifest["key"]["tokenizers"],
+        "data": [prepared.source.fingerprint(), prepared.target.fingerprint()],
         "seed": training.seed,
         "model": recipe.model.model_dump(mode="json", exclude_defaults=True),
     }

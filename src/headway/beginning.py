@@ -146,17 +146,19 @@ def stored_recipe(out: Path) -> Recipe:
     return validated(Recipe, read_toml(path), str(path))
 
 
-def resumed(recipe: Recipe, out: Path) -> tuple[Recipe, Prepared]:
+def repair(out: Path, screen: Screen) -> None:
+    """Build again what is damaged in the data of a run and can be made from its corpus."""
+    reopen(stored_recipe(out).data, out / DATA, screen.working)
+
+
+def resumed(recipe: Recipe, out: Path, screen: Screen) -> tuple[Recipe, Prepared]:
     """The recipe of a begun run, with what may change at resume, and its data."""
     stored = stored_recipe(out)
     recipe = _completed(recipe, stored)  # every choice was made when the run began
     refused = [name for name in differences(stored, recipe) if name not in MAY_CHANGE]
     if refused:
         raise ConfigError(f"--resume: changed since the run began: {', '.join(refused)}; change them back")
-    prepared = reopen(stored.data, out / DATA)
-    if prepared is None:
-        raise FolderError(f"{out}: its data was never prepared; remove the folder and begin again")
-    return recipe, prepared
+    return recipe, reopen(stored.data, out / DATA, screen.working)
 
 
 def _completed(recipe: Recipe, stored: Recipe) -> Recipe:

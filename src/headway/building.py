@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from headway.data.arrays import maximum
 from headway.data.feed import Feed
 from headway.data.preparation import Prepared
 from headway.errors import ConfigError
@@ -117,7 +118,7 @@ def longest_of(recipe: Recipe, prepared: Prepared) -> int:
     if recipe.tokenizer.dropout:
         return recipe.model.longest
     store = prepared.store
-    return 1 + max(int(lengths.max()) for lengths in (store.source_lengths, store.target_lengths))
+    return 1 + max(map(maximum, (store.source_lengths, store.target_lengths)))
 
 
 def arithmetic_of(training: TrainingConfig, device: torch.device) -> Callable[[], AbstractContextManager[object]]:

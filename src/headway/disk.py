@@ -69,6 +69,16 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
+@contextmanager
+def writing(path: Path, remedy: str) -> Iterator[None]:
+    """Turn an error of the disk into one line that names the file: a failure, or else a mistake of the user's."""
+    try:
+        yield
+    except OSError as error:
+        kind = HeadwayError if error.errno in FAILURES else ConfigError
+        raise kind(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
+
+
 # Workspaces.
 
 
@@ -100,7 +110,9 @@ def _new_workspace(final: Path) -> tuple[Path, int]:
             folder.rmdir()
             raise
         fcntl.flock(handle, fcntl.LOCK_EX)
-        return folder, handle
+        if present(folder / MARKER):  # not taken for an abandoned one before it was locked
+            return folder, handle
+        os.close(handle)
 
 
 def in_use(final: Path) -> bool:
@@ -178,8 +190,8 @@ def move_folder(new: Path, final: Path) -> None:
 
 def exchange_folder(new: Path, final: Path, names: Collection[str]) -> None:
     """Put a finished folder from a workspace in the place of an old one, which may only hold `names`."""
+    refuse_others(final, names)
     if present(final):
-        refuse_others(final, names)
         final.rename(new.parent / "old")
     new.rename(final)
     sync(final.parent)
@@ -196,8 +208,8 @@ def remove_folder(folder: Path, names: Collection[str]) -> None:
 
 
 def refuse_others(folder: Path, names: Collection[str]) -> None:
-    """Raise a `FolderError` about the first entry that is not one of the plain files `names`."""
-    other = first_other(folder, names)
+    """Raise a `FolderError` about the first entry that is not one of the plain files `names`; no folder is fine."""
+    other = first_other(folder, names) if present(folder) else None
     if other is not None:
         raise FolderError(f"{other}: was not written by Headway, which would have to remove it; move it elsewhere")
 
@@ -230,16 +242,21 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """As `write_text`; an error of the disk always names the file."""
+    """As `write_text`."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A stream to a file of ours that appears when the block ends; an older one is replaced in one step."""
     if present(path) and not plain_file(path):
         raise FolderError(f"{path}: is not a plain file, so Headway did not write it; move it elsewhere")
-    try:
-        with workspace(path) as room:
-            (room / "new").write_bytes(content)
-            sync(room / "new")
-            (room / "new").replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
+    with writing(path, "free space"), workspace(path) as room:
+        with (room / "new").open("wb") as file:
+            yield file
+        sync(room / "new")
+        (room / "new").replace(path)
 
 
 # Files the user names.
@@ -252,7 +269,7 @@ def output(path: Path, *, overwrite: bool = False, option: str = "--output") -> 
     A file with content is replaced only with `overwrite`. A link stays a link. Named pipes and devices such as
     /dev/null are written to in place, and /dev/stdout and /dev/fd/N are the streams of that number.
     """
-    with _told(path, option):
+    with writing(path, f"choose another {option}"):
         stream = _stream_of(path)
         if stream is not None:
             with stream:
@@ -277,19 +294,9 @@ def write_output(path: Path, content: bytes, *, overwrite: bool = False, option:
 
 def check_output(path: Path, *, overwrite: bool = False, option: str = "--output") -> None:
     """Refuse, before the work begins, what `output` would refuse after it."""
-    with _told(path, option):
+    with writing(path, f"choose another {option}"):
         if not _is_stream(path):
             _final(path, overwrite=overwrite, option=option)
-
-
-@contextmanager
-def _told(path: Path, option: str) -> Iterator[None]:
-    """Turn an error of the disk into one line that names the file."""
-    try:
-        yield
-    except OSError as error:
-        kind = HeadwayError if error.errno in FAILURES else ConfigError
-        raise kind(f"{path}: cannot be written ({error.strerror or error}); choose another {option}") from None
 
 
 def _mode(path: Path) -> int | None:

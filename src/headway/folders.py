@@ -17,8 +17,9 @@ from headway.disk import (
     sync,
     workspace,
     write_text,
+    writing,
 )
-from headway.errors import FolderError, HeadwayError
+from headway.errors import FolderError
 
 MANIFEST = "MANIFEST.json"
 FORMAT = 1
@@ -36,32 +37,43 @@ def write_folder(folder: Path, fill: Callable[[Path], None], facts: Mapping[str,
         move_folder(new, folder)
 
 
-def replace_folder(folder: Path, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> None:
-    """As `write_folder`, but an older folder gives way, if it is just what Headway wrote; see `refuse_changes`."""
-    refuse_changes(folder)
+def replace_folder(
+    folder: Path, fill: Callable[[Path], None], facts: Mapping[str, Any], *, known: Collection[str] = ()
+) -> None:
+    """As `write_folder`, but an older folder gives way, if it is just what Headway wrote; see `refuse_changes`.
+
+    With the `known` names of its files, a damaged folder gives way too.
+    """
+    if known:
+        refuse_others(folder, own_names(folder, known))
+    else:
+        refuse_changes(folder)
     with _prepared(folder, fill, facts) as new:
-        exchange_folder(new, folder, members(folder) if present(folder) else ())
+        exchange_folder(new, folder, own_names(folder, known))
 
 
 @contextmanager
 def _prepared(folder: Path, fill: Callable[[Path], None], facts: Mapping[str, Any]) -> Iterator[Path]:
     """A sealed folder in a workspace, ready to be put in place."""
-    try:
-        with workspace(folder) as room:
-            new = room / "new"
-            new.mkdir()
-            fill(new)
-            _seal(new, facts)
-            yield new
-    except OSError as error:
-        raise HeadwayError(
-            f"{folder}: cannot be written ({error.strerror or error}); free space or choose another"
-        ) from None
+    with writing(folder, "free space or choose another folder"), workspace(folder) as room:
+        new = room / "new"
+        new.mkdir()
+        fill(new)
+        _seal(new, facts)
+        yield new
 
 
 def remove_sealed(folder: Path, known: Collection[str] = ()) -> None:
     """Remove a folder that holds nothing but what its manifest names, and the names that are `known` anyway."""
     remove_folder(folder, members(folder) | set(known))
+
+
+def own_names(folder: Path, known: Collection[str] = ()) -> set[str]:
+    """The files of a folder that Headway wrote: those its manifest names, or else the `known` ones if all are there."""
+    named = members(folder)
+    if not named and known and all(plain_file(folder / name) for name in known):
+        return {MANIFEST, *known}
+    return named
 
 
 def members(folder: Path) -> set[str]:

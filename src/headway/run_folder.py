@@ -29,16 +29,16 @@ LATER = (CONFIG, JOURNAL, EVENTS, BEST, CHECKPOINTS)
 """What it writes when all is prepared, in this order or after the first."""
 
 _KINDS = ("tokens", "lengths", "offsets")
-_TOKENS = frozenset({"store.json", *(f"{side}.{kind}" for side in ("source", "target") for kind in _KINDS)})
+_TOKENS = frozenset(f"{side}.{kind}" for side in ("source", "target") for kind in _KINDS)
+_LINKS = frozenset({"links", "offsets"})
 _SEALED: Mapping[str, frozenset[str]] = {
     BEST: frozenset(),
     PAIRS: frozenset(),
     VALID: frozenset(),
     f"{TRANSLATIONS}/piece-*": frozenset(),
     f"{DATA}/store": _TOKENS,
-    f"{DATA}/alignment": frozenset({"links", "offsets", "alignment.json"}),
-    f"{DATA}/valid-alignment": frozenset({"links", "offsets", "alignment.json"}),
-    f"{DATA}/plans/plan-*": frozenset({"order", "cuts"}),
+    f"{DATA}/alignment": _LINKS,
+    f"{DATA}/valid-alignment": _LINKS,
 }
 """Folders that a run may replace or remove, and files by which one is known whose manifest is damaged.
 
@@ -47,7 +47,7 @@ A checkpoint is not among them: one that holds anything else is kept.
 _ENTRIES = {
     CHECKPOINTS: r"step-\d{9,18}",
     DATA: r"store|(valid-)?alignment|plans|split\.json|MANIFEST\.json|((source|target)\.)?tokenizer\.(json|model)",
-    f"{DATA}/plans": r"plan-[0-9a-f]{32}(\.order|\.cuts)?",
+    f"{DATA}/plans": r"plan-[0-9a-f]{32}",
     EVENTS: r"events\.out\.tfevents\..+",
     TRANSLATIONS: r"piece-\d{6}",
 }

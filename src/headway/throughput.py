@@ -196,7 +196,6 @@ def _write_sentences(folder: Path, words: list[str], pairs: int) -> None:
 @contextmanager
 def _trainer(recipe: Recipe, run: Path, device: torch.device, screen: Screen) -> Iterator[Trainer]:
     prepared = reopen(recipe.data, run / "data")
-    assert prepared is not None  # just now
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)  # of what came before

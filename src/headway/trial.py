@@ -73,7 +73,6 @@ def sample(
     begin(recipe, folder / "run", device=device, screen=_Quiet(screen), pairs=pairs)
     recipe = stored_recipe(folder / "run")
     prepared = reopen(data, folder / "run" / "data")
-    assert prepared is not None  # just now
     notes = [] if chosen is None else [chosen.summary, *chosen.warnings]
     return Sample(recipe, prepared, max(1, pairs * len(prepared.store) // split.pairs), valid, whole, notes)
 

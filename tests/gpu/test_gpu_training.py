@@ -111,7 +111,7 @@ def test_every_method_learns_on_a_gpu(recipe, tmp_path, data, settings):
 
 def opened(settings, out, screen):
     begin(settings, out, device=GPU, screen=screen)
-    return trainer_of(*resumed(settings, out), out, GPU, screen, ALONE, Stopper())
+    return trainer_of(*resumed(settings, out, screen), out, GPU, screen, ALONE, Stopper())
 
 
 def test_when_memory_really_runs_out_the_batch_is_split_and_the_gradient_is_the_same(recipe, tmp_path):

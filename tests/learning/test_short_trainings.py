@@ -38,7 +38,7 @@ def test_no_short_training_ends_above_the_loss_of_a_unigram_model(corpus, tmp_pa
     }  # fmt: skip
     recipe, cpu = validated(Recipe, tree, "test"), torch.device("cpu")
     folder = train(recipe, tmp_path / "run", device=cpu, screen=Silent())
-    _, prepared = resumed(recipe, tmp_path / "run")
+    _, prepared = resumed(recipe, tmp_path / "run", Silent())
     unigram = unigram_loss(prepared, validation_batches(prepared, 64))
     found = (folder / "README.md").read_text()
     loss = float(found.split("| loss | ")[1].split()[0])

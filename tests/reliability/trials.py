@@ -22,8 +22,8 @@ from headway.cli.terminal import Terminal
 from headway.validation import Validator
 
 FILES = {
-    "storing": r"/data/store\.tmp-.+-\d+/source\.tokens$",
-    "planning": r"/plans/plan-",
+    "storing": r"/data/\.store\..+\.tmp/new/source\.tokens$",
+    "planning": r"/plans/\.plan-.+\.tmp",
     "saving": r"/checkpoints/\.step-\d+\..+\.tmp",
     "pruning": r"/checkpoints/step-\d+$",
     "writing": r"/\.best\..+\.tmp",

@@ -1,33 +1,26 @@
 """Word alignments of a corpus as links between tokens, of which only what a batch needs is read."""
 
-import hashlib
-import json
-import os
 import re
-import shutil
-import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.data.arrays import StoredArray
 from headway.data.links import parsed
 from headway.data.pairs import Pair
-from headway.data.store import described, owner, plain, sweep, writing
+from headway.data.store import key_digest, open_sealed
 from headway.data.tokenizer import JsonTokenizer, Tokenizer
-from headway.disk import sync
-from headway.errors import FolderError
-from headway.folders import sha256
+from headway.folders import read_manifest, replace_folder
 
-FORMAT = 1
-"""Raised whenever an alignment written before could no longer be read."""
+NAMES = frozenset({"links", "offsets"})
+"""The files of an alignment."""
 
 _CHUNK = 4096
-_MANIFEST = "alignment.json"
 _LINKS, _OFFSETS = np.dtype("<u4"), np.dtype("<i8")
 
 
@@ -37,9 +30,8 @@ class Alignment:
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
         self.folder = folder
         self.manifest = manifest
-        self._descriptors = {name: os.open(folder / name, os.O_RDONLY) for name in ("links", "offsets")}
-        for descriptor in self._descriptors.values():
-            weakref.finalize(self, os.close, descriptor)
+        self._links = StoredArray(folder / "links", _LINKS)
+        self._offsets = StoredArray(folder / "offsets", _OFFSETS)
 
     def __len__(self) -> int:
         return int(self.manifest["pairs"])
@@ -48,27 +40,14 @@ class Alignment:
         """Which source tokens each target token of the pairs is linked to, as `[pairs, targets, sources]`."""
         mask = np.zeros((len(pairs), targets, sources), dtype=np.bool_)
         for row, pair in enumerate(pairs.tolist()):
-            begin, end = self._read("offsets", _OFFSETS, pair, pair + 2).tolist()
-            links = self._read("links", _LINKS, begin, end)
+            links = self._links.read(*self._offsets.read(pair, pair + 2).tolist())
             mask[row, links >> 16, links & 0xFFFF] = True
         return mask
 
-    def verify(self) -> None:
-        """Read every file and compare it with the digest taken when it was written."""
-        for name, digest in self.manifest["files"].items():
-            if sha256(self.folder / name) != digest:
-                raise FolderError(f"{self.folder / name}: damaged, its content has changed; delete {self.folder}")
-
-    def _read(self, name: str, kind: np.dtype[Any], start: int, stop: int) -> NDArray[Any]:
-        content = os.pread(self._descriptors[name], (stop - start) * kind.itemsize, start * kind.itemsize)
-        if len(content) != (stop - start) * kind.itemsize:
-            raise FolderError(f"{self.folder / name}: damaged or changed while in use; delete {self.folder}")
-        return np.frombuffer(content, kind)
-
 
 def open_alignment(folder: Path, key: Mapping[str, Any]) -> Alignment | None:
-    """Open the alignment that `key` describes; None when there is none, or one of another key: build it then."""
-    manifest = described(folder / _MANIFEST, FORMAT, key)
+    """Open the alignment that `key` describes after verifying it; None where none is whole: build it then."""
+    manifest = open_sealed(folder, key)
     return None if manifest is None else Alignment(folder, manifest)
 
 
@@ -100,55 +79,20 @@ def write_alignment(folder: Path, codes: Iterable[NDArray[Any]], *, key: Mapping
 
     A link is one number: the place of the target token above the sixteen bits of the source token's.
     """
-    unfinished = folder.with_name(f"{folder.name}.tmp-{owner()}")
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        sweep(folder)
-        unfinished.mkdir()
-        try:
-            manifest = {"format": FORMAT, "key": plain(key)}
-            with (unfinished / "links").open("wb") as links, (unfinished / "offsets").open("wb") as offsets:
-                written = _Writer(links, offsets)
-                for each in codes:
-                    written.add(each.astype(_LINKS, copy=False))
-                manifest |= {"pairs": written.pairs, "files": written.finish()}
-            with (unfinished / _MANIFEST).open("w", encoding="utf-8") as file:
-                json.dump(manifest, file)
-                file.flush()
-                os.fsync(file.fileno())
-            shutil.rmtree(folder, ignore_errors=True)
-            unfinished.rename(folder)
-            sync(folder.parent)
-        finally:
-            sweep(folder)
-    return Alignment(folder, manifest)
+    facts: dict[str, Any] = {"kind": "alignment", "key": key_digest(key)}
 
+    def fill(aside: Path) -> None:
+        count = pairs = 0
+        with (aside / "links").open("wb") as links, (aside / "offsets").open("wb") as offsets:
+            offsets.write(np.zeros(1, _OFFSETS).tobytes())
+            for pairs, each in enumerate(codes, start=1):  # noqa: B007  # counts them
+                count += len(each)
+                links.write(each.astype(_LINKS, copy=False).tobytes())
+                offsets.write(np.array([count], _OFFSETS).tobytes())
+        facts["pairs"] = pairs
 
-class _Writer:
-    """The two files being written, with their digests: links, and where those of every pair begin."""
-
-    def __init__(self, links: BinaryIO, offsets: BinaryIO) -> None:
-        self.files = {"links": links, "offsets": offsets}
-        self.digests = {name: hashlib.sha256() for name in self.files}
-        self.pairs = self.count = 0
-        self._write("offsets", np.zeros(1, _OFFSETS))
-
-    def add(self, codes: NDArray[Any]) -> None:
-        self.pairs += 1
-        self.count += len(codes)
-        self._write("links", codes)
-        self._write("offsets", np.array([self.count], _OFFSETS))
-
-    def finish(self) -> dict[str, str]:
-        for file in self.files.values():
-            file.flush()
-            os.fsync(file.fileno())
-        return {name: digest.hexdigest() for name, digest in self.digests.items()}
-
-    def _write(self, name: str, values: NDArray[Any]) -> None:
-        content = values.tobytes()
-        self.files[name].write(content)
-        self.digests[name].update(content)
+    replace_folder(folder, fill, facts, known=NAMES)
+    return Alignment(folder, read_manifest(folder))
 
 
 def words_of_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:

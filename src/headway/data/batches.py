@@ -17,14 +17,13 @@ from torch import Tensor
 from headway.data.alignment import Alignment
 from headway.data.dropout import BpeDropout
 from headway.data.plan import Layout, Plan
-from headway.data.store import Side, TokenStore, ranges, release
+from headway.data.store import Side, TokenStore, ranges
 from headway.data.tokenizer import Tokenizer
 from headway.data.word_dropout import WordDropout
 from headway.sequences import Sequences
 
 UNCOUNTED = -1
 """The label of a cell that fills a batch up and does not count."""
-_RELEASED_EVERY = 256  # batches after which the pages of the plan are given back
 
 
 @dataclass(frozen=True)
@@ -137,13 +136,11 @@ def batches(
     """
 
     def made() -> Iterator[Batch]:
-        for count, first in enumerate(range(start, len(plan), world), start=1):
+        for first in range(start, len(plan), world):
             own = first + rank < len(plan)
             pairs = plan[first + rank if own else first]
             batch = collate(store, pairs, source, target, plan.layout, resegment, alignment)
             yield batch if own else replace(batch, units=0)
-            if count % _RELEASED_EVERY == 0:
-                release(plan.order)
 
     return _ahead(made(), ahead)
 

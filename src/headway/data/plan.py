@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,28 +10,32 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headway.data.arrays import Lengths, Numbers, StoredArray, blocks
 from headway.data.mixture import Integers, Mixture, Runs, mixed_runs, shuffled
-from headway.data.store import TokenStore, abandoned, mapped, owner, release, writing
+from headway.data.store import TokenStore
+from headway.disk import make_folder, plain_file, remove_own, replacing, sweep, writing
 from headway.errors import ConfigError, DataError
 
 Layout = Literal["padded", "packed"]
 
+NAME = re.compile(r"plan-[0-9a-f]{32}")
+"""What the file of a plan is called."""
 _VERSION = 1  # part of every plan's name: raised when the same inputs would give another plan
 _RUN = 512  # pairs that stay neighbours on disk, so that a block is read in long stretches
 _BLOCK = 128  # runs sorted together
 _KEPT = 4  # plans left in the folder; any can be computed again
 _INTEGER = np.dtype("<i8")
+_PIECE = 1 << 20  # bytes of a plan that are hashed at once
 
 
 @dataclass(frozen=True)
 class Plan:
     """The batches of one epoch in order; a position in the epoch is one integer."""
 
-    order: Integers
+    order: Numbers
     """The pairs in the order of training: every one once, unless a mixture or a curriculum says otherwise."""
-    cuts: Integers
+    cuts: Numbers
     """Where each batch starts in `order`, and last where they end."""
     layout: Layout
     budget: int
@@ -42,13 +47,13 @@ class Plan:
         """The pairs of one batch."""
         if not 0 <= position < len(self):
             raise IndexError(f"batch {position} of {len(self)}")
-        start, end = self.cuts[position : position + 2]
-        return np.array(self.order[start:end])
+        pairs: Integers = self.order[slice(*self.cuts[position : position + 2].tolist())]
+        return pairs
 
 
 def plan_epoch(
-    source_lengths: NDArray[np.int32],
-    target_lengths: NDArray[np.int32],
+    source_lengths: Lengths,
+    target_lengths: Lengths,
     *,
     seed: int,
     epoch: int,
@@ -76,9 +81,9 @@ def plan_epoch(
     plan = _reopened(path, layout, budget)
     if plan is None:
         draw = _Draw(source_lengths, target_lengths, mixture, limit)
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            _write(path, _blocks(draw, seed, epoch, budget, layout))
+        with writing(folder, "free space"):
+            make_folder(folder)
+        _write(path, _blocks(draw, seed, epoch, budget, layout))
         _prune(folder, path)
         plan = _reopened(path, layout, budget)
         if plan is None:
@@ -89,25 +94,24 @@ def plan_epoch(
 def fill(plan: Plan, store: TokenStore) -> float:
     """The share of the cells of all batches, both sides together, that hold a token rather than padding."""
     real = cells = 0
+    both = np.asarray(store.source_lengths), np.asarray(store.target_lengths)
     for position in range(len(plan)):
         pairs = plan[position]
-        for lengths in (store.source_lengths, store.target_lengths):
+        for lengths in both:
             sizes = lengths[pairs].astype(np.int64) + 1
             real += int(sizes.sum())
             cells += int(sizes.sum() if plan.layout == "packed" else sizes.max() * len(sizes))
     return real / cells
 
 
-def _digest(source: NDArray[np.int32], target: NDArray[np.int32], budget: int) -> Any:
+def _digest(source: Lengths, target: Lengths, budget: int) -> Any:
     """Start a hash with all lengths, refusing a sentence that no batch can hold."""
     digest = hashlib.sha256()
     longest = 0
-    for start in range(0, len(source), _RUN * _BLOCK):
-        for lengths in (source, target):
-            block = np.ascontiguousarray(lengths[start : start + _RUN * _BLOCK], dtype="<i4")
-            digest.update(block.tobytes())
+    for both in zip(blocks(source), blocks(target), strict=True):
+        for block in both:
+            digest.update(block.astype("<i4", copy=False).tobytes())
             longest = max(longest, int(block.max()))
-            release(lengths)
     if longest + 1 > budget:
         raise ConfigError(
             f"batch tokens fewer than the longest sentence: {budget} for one of {longest + 1} with its end symbol; "
@@ -123,16 +127,14 @@ class _Limit(NamedTuple):
     share: float
 
 
-def _limit(source: NDArray[np.int32], target: NDArray[np.int32], share: float) -> _Limit:
+def _limit(source: Lengths, target: Lengths, share: float) -> _Limit:
     """The shortest length that at least `share` of all pairs keep to."""
     counts = np.zeros(0, np.int64)
-    for start in range(0, len(source), _RUN * _BLOCK):
-        longer = np.maximum(*(lengths[start : start + _RUN * _BLOCK] for lengths in (source, target)))
+    for both in zip(blocks(source), blocks(target), strict=True):
+        longer = np.maximum(*both)
         found = np.bincount(longer, minlength=len(counts))
         found[: len(counts)] += counts
         counts = found
-        release(source)
-        release(target)
     reached = counts.cumsum() / len(source)
     longest = int(np.searchsorted(reached, share))
     return _Limit(longest, float(reached[longest]))
@@ -141,22 +143,17 @@ def _limit(source: NDArray[np.int32], target: NDArray[np.int32], share: float) -
 class _Draw(NamedTuple):
     """What an epoch takes its pairs from."""
 
-    source: NDArray[np.int32]
-    target: NDArray[np.int32]
+    source: Lengths
+    target: Lengths
     mixture: Mixture | None
     limit: _Limit | None
 
     def read(self, runs: Runs) -> tuple[Integers, Integers]:
-        """The pairs of some runs that are not too long, and their sizes with one control symbol.
-
-        Released run by run, because the system may map megabytes around each.
-        """
+        """The pairs of some runs that are not too long, and their sizes with one control symbol."""
         found, sizes = [], []
         for origin, size, begin, count in zip(*(column.tolist() for column in runs), strict=True):
             places = (begin + np.arange(count)) % size
             sides = [lengths[origin : origin + size].astype(np.int64)[places] for lengths in (self.source, self.target)]
-            release(self.source)
-            release(self.target)
             pairs, both = origin + places, np.stack(sides)
             if self.limit is not None:
                 short = both.max(axis=0) <= self.limit.longest
@@ -226,45 +223,55 @@ def _batches_shuffled(pairs: Integers, counts: Integers, chance: np.random.PCG64
 
 
 def _write(path: Path, blocks: Iterator[tuple[Integers, Integers]]) -> None:
-    """Write both files under other names and move them into place, the cuts last."""
-    temporary = {suffix: path.with_name(f"{path.name}.{suffix}.tmp-{owner()}") for suffix in ("order", "cuts")}
-    try:
-        with temporary["order"].open("wb") as order, temporary["cuts"].open("wb") as cuts:
-            done = 0
-            cuts.write(np.zeros(1, _INTEGER).tobytes())
-            for pairs, counts in blocks:
-                order.write(pairs.astype(_INTEGER).tobytes())
-                cuts.write((counts.cumsum() + done).astype(_INTEGER).tobytes())
-                done += len(pairs)
-            for file in (order, cuts):
-                file.flush()
-                os.fsync(file.fileno())
-        for suffix, file_path in temporary.items():
-            file_path.replace(f"{path}.{suffix}")
-    finally:
-        for file_path in temporary.values():
-            file_path.unlink(missing_ok=True)
+    """Write a plan as one file: the order, the cuts, how many of each, and the sha256 of all that.
+
+    Several processes may do so at once: all of them write the same.
+    """
+    with replacing(path) as file:
+        digest, order, cuts = hashlib.sha256(), 0, [np.zeros(1, _INTEGER)]
+
+        def write(values: Integers) -> None:
+            content = values.astype(_INTEGER, copy=False).tobytes()
+            file.write(content)
+            digest.update(content)
+
+        for pairs, counts in blocks:
+            write(pairs)
+            cuts.append(counts.cumsum() + order)
+            order += len(pairs)
+        write(np.concatenate(cuts))
+        write(np.array([order, sum(map(len, cuts))], _INTEGER))
+        file.write(digest.digest())
 
 
 def _reopened(path: Path, layout: Layout, budget: int) -> Plan | None:
-    try:
-        order, cuts = (mapped(Path(f"{path}.{suffix}"), _INTEGER) for suffix in ("order", "cuts"))
-    except (OSError, ValueError):
+    """The plan in a file, verified; None where there is none that is whole."""
+    if not plain_file(path):
         return None
-    if len(cuts) < 2 or cuts[-1] != len(order):
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size - hashlib.sha256().digest_size
+        digest, last = hashlib.sha256(), b""
+        for start in range(0, size, _PIECE):
+            piece = file.read(min(_PIECE, size - start))
+            digest.update(piece)
+            last = last[-16:] + piece
+        if size < 16 or file.read() != digest.digest():
+            return None
+    pairs, cuts = np.frombuffer(last[-16:], _INTEGER).tolist()
+    if size != _INTEGER.itemsize * (pairs + cuts + 2) or cuts < 2:
         return None
-    return Plan(order, cuts, layout, budget)
+    order = StoredArray(path, _INTEGER, size=pairs)
+    return Plan(order, StoredArray(path, _INTEGER, first=pairs * _INTEGER.itemsize, size=cuts), layout, budget)
 
 
 def _prune(folder: Path, newest: Path) -> None:
-    """Remove all but the last few plans, and what killed processes left; a plan in use stays readable until closed."""
-    ages: list[tuple[float, Path]] = []
-    for path in folder.glob("plan-*"):
+    """Remove all but the last few plans; one in use stays readable until it is closed."""
+    sweep(folder)
+    ages = []
+    for path in folder.iterdir():
         with suppress(FileNotFoundError):  # another process may be pruning as well
-            if ".tmp-" in path.name and abandoned(path.name.partition(".tmp-")[2]):
-                path.unlink()
-            elif path.suffix == ".cuts" and path.stem != newest.name:
+            if NAME.fullmatch(path.name) and plain_file(path) and path != newest:
                 ages.append((path.stat().st_mtime, path))
     for _, path in sorted(ages, reverse=True)[_KEPT - 1 :]:
-        path.unlink(missing_ok=True)
-        path.with_suffix(".order").unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            remove_own(path)

@@ -18,14 +18,17 @@ from headway.data.spelling import Spelling
 from headway.data.store import TokenStore, build_store, encode_pairs, open_store
 from headway.data.text import Fingerprint, changed, fingerprint, hashed
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
-from headway.disk import write_text
-from headway.errors import ConfigError, DataError
+from headway.disk import make_folder, write_bytes
+from headway.errors import ConfigError, DataError, FolderError
+from headway.folders import seal_files, verify_folder
 
 SAMPLE = 2_000_000
 """Pairs a tokenizer is learnt from at most, spread over the corpus."""
 
-ALIGNMENT, VALID_ALIGNMENT = "alignment", "valid-alignment"
-"""The folders of word alignments beside the store."""
+STORE, ALIGNMENT, VALID_ALIGNMENT = "store", "alignment", "valid-alignment"
+"""The folders of prepared data: of tokens, and of word alignments."""
+SPLIT = "split.json"
+"""How the corpus was divided, and into what it was made."""
 
 Report = Callable[[str, int, int | None], None]
 """Hears the name of the work under way, how many pairs are done, and of how many."""
@@ -152,32 +155,56 @@ def prepare(
     if missing := [tag for tag in config.every_tag() if tag not in source.tags]:
         told = f"the tokenizer of the source knows no {', '.join(missing)}"
         raise ConfigError(f"data: {told}; learn one in place of loading it, or leave the tags out")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     key = _key(config, split, source, target, longest)
-    counts: Counter[str] = Counter()
-    store = open_store(folder / "store", key)
-    if store is None:  # never built, or from other files or settings
-        store = build_store(
-            folder / "store",
-            split.training(config, counts),
-            source,
-            target,
-            key=key,
-            longest=longest - 1,
-            progress=lambda done: report("tokenizing", done, split.pairs),
-        )
-    alignments = _alignments(config, split, store, folder, key, (source, target), report, aligned=aligned)
+    prepared = _built(config, split, (source, target), folder, key, report, aligned=aligned)
     if altered := _altered(config, split.files):
         raise DataError(f"{altered}: changed while it was read; start again when nothing writes to it")
+    store = prepared.store
     for place, corpus in enumerate(config.training()):
         if place >= len(store.corpora) or not store.corpora[place]:
             told = (
                 f"{store.dropped} are longer than {longest - 1} tokens, the others have the source of a validation pair"
             )
             raise DataError(f"{corpus.name}: no pair left to train on: {told}")
-    _remember(folder, split, source, target, key, aligned=aligned)
+    contents = _contents(split, source, target, key, aligned=aligned)
+    for name, content in contents.items():
+        write_bytes(folder / name, content)
+    seal_files(folder, contents, {"kind": "data", "folders": _folders(prepared)})
+    return prepared
+
+
+def _built(
+    config: DataConfig,
+    split: Split,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    folder: Path,
+    key: Mapping[str, Any],
+    report: Report,
+    *,
+    aligned: bool,
+) -> Prepared:
+    """The token store and alignments in `folder`; what is not there whole is built from the corpus."""
+    counts: Counter[str] = Counter()
+    store = open_store(folder / STORE, key)
+    if store is None:  # never built, damaged, or from other files or settings
+        store = build_store(
+            folder / STORE,
+            split.training(config, counts),
+            *tokenizers,
+            key=key,
+            longest=key["longest"] - 1,
+            progress=lambda done: report("tokenizing", done, split.pairs),
+        )
+    alignments = _alignments(config, split, store, folder, key, tokenizers, report, aligned=aligned)
     split = replace(split, left_out=dict(counts) or split.left_out)
-    return Prepared(source, target, store, split, config.mixture(store.corpora), *alignments)
+    return Prepared(*tokenizers, store, split, config.mixture(store.corpora), *alignments)
+
+
+def _folders(prepared: Prepared) -> dict[str, Any]:
+    """The sha256 of every file in the folders of prepared data."""
+    made = {STORE: prepared.store, ALIGNMENT: prepared.alignment, VALID_ALIGNMENT: prepared.valid_alignment}
+    return {name: each.manifest["files"] for name, each in made.items() if each is not None}
 
 
 def _alignments(
@@ -229,42 +256,41 @@ def _alignments(
 
 
 def _altered(config: DataConfig, files: Mapping[str, Fingerprint]) -> str | None:
-    """A training file that is not what it was, or new, or gone."""
-    paths = {str(path): path for corpus in config.training() for path in corpus.paths}
-    for name, path in paths.items():
-        if name not in files or changed(path, files[name]):
-            return name
-    return next((name for name in files if name not in paths), None)
+    """A training file that is not what it was, or new, or gone; their folder may be another than it was."""
+    paths = list(dict.fromkeys(path for corpus in config.training() for path in corpus.paths))
+    known = {path.name for path in paths} & {Path(name).name for name in files}
+    for each in (*files, *map(str, paths)):
+        if Path(each).name not in known:  # gone, or new
+            return each
+    return next((str(path) for path, before in zip(paths, files.values(), strict=True) if changed(path, before)), None)
 
 
-def reopen(config: DataConfig, folder: Path) -> Prepared | None:
-    """What `prepare` left in `folder`, or None if it was never finished; files that changed since are refused."""
+def reopen(config: DataConfig, folder: Path, report: Report = lambda *_: None) -> Prepared:
+    """What `prepare` left in `folder`, verified. What is damaged and can be built again from the corpus is.
+
+    Refused by name: data that was never prepared, damage that cannot be repaired, and training files that changed.
+    """
+    sealed = verify_folder(folder)
     try:
-        memory = json.loads((folder / "split.json").read_bytes())
-    except (OSError, ValueError):
-        return None
-    files = {name: Fingerprint(**entry) for name, entry in memory["files"].items()}
+        memory = json.loads((folder / SPLIT).read_bytes())
+        files = {name: Fingerprint(**entry) for name, entry in memory["files"].items()}
+        valid = [Pair(*pair)._replace(tags=tuple(Pair(*pair).tags)) for pair in memory["valid"]]
+        split = Split(memory["pairs"], valid, memory["every"], memory["left_out"], files, memory["corpora"])
+        names, key, aligned = memory["tokenizers"], memory["key"], memory["aligned"]
+        unsealed = {SPLIT, *names} - sealed["files"].keys()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise FolderError(f"{folder / SPLIT}: damaged; use another copy of the folder") from None
+    if unsealed:
+        raise FolderError(f"{folder}: its manifest does not name {', '.join(sorted(unsealed))}; use another copy of it")
     if altered := _altered(config, files):
         raise DataError(f"{altered}: changed since this run began; start a new run in another folder")
-    names = memory["tokenizers"]
     source = Tokenizer.load(folder / names[0])
     target = source if names[0] == names[1] else Tokenizer.load(folder / names[1])
-    store = open_store(folder / "store", memory["key"])
-    if store is None:
-        return None
-    store.verify()
-    aligned = memory.get("aligned", False)
-    wanted = {ALIGNMENT: aligned or config.alignment is not None, VALID_ALIGNMENT: aligned}
-    alignments = [open_alignment(folder / name, memory["key"]) if asked else None for name, asked in wanted.items()]
-    for alignment, asked in zip(alignments, wanted.values(), strict=True):
-        if alignment is not None:
-            alignment.verify()
-        elif asked:
-            return None
-    valid = [Pair(*pair)._replace(tags=tuple(Pair(*pair).tags)) for pair in memory["valid"]]
-    counts = memory["left_out"], files, memory.get("corpora", {})
-    split = Split(memory["pairs"], valid, memory["every"], *counts)
-    return Prepared(source, target, store, split, config.mixture(store.corpora), *alignments)
+    prepared = _built(config, split, (source, target), folder, key, report, aligned=aligned)
+    if _folders(prepared) != sealed.get("folders"):
+        told = "was damaged, and the corpus does not give the same data again"
+        raise FolderError(f"{folder}: {told}; use another copy of the folder, or start a new run")
+    return prepared
 
 
 def learn_tokenizers(
@@ -329,11 +355,11 @@ def _key(config: DataConfig, split: Split, source: Tokenizer, target: Tokenizer,
     }
 
 
-def _remember(
-    folder: Path, split: Split, source: Tokenizer, target: Tokenizer, key: Mapping[str, Any], *, aligned: bool
-) -> None:
+def _contents(
+    split: Split, source: Tokenizer, target: Tokenizer, key: Mapping[str, Any], *, aligned: bool
+) -> dict[str, bytes]:
+    """The files of prepared data by their names."""
     names = [source.file_name] * 2 if source is target else [f"source.{source.file_name}", f"target.{target.file_name}"]
-    for each, name in zip((source, target), names, strict=True):
-        each.save(folder / name)
     memory = {**asdict(split), "tokenizers": names, "key": key, "aligned": aligned}
-    write_text(folder / "split.json", json.dumps(memory, ensure_ascii=False))
+    files = {name: each.to_bytes() for each, name in zip((source, target), names, strict=True)}
+    return {**files, SPLIT: json.dumps(memory, ensure_ascii=False).encode()}

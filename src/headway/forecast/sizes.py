@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from headway.data.arrays import Lengths
 from headway.data.plan import Plan
 from headway.models.catalog import CATALOG
 from headway.models.model import Model, ModelConfig
@@ -90,10 +91,12 @@ class Shapes:
     """Scores a head makes in one layer: source by source, target by target, target by source."""
 
     @classmethod
-    def of(cls, plan: Plan, source_lengths: NDArray[np.int32], target_lengths: NDArray[np.int32]) -> "Shapes":
+    def of(cls, plan: Plan, source_lengths: Lengths, target_lengths: Lengths) -> "Shapes":
         """The shapes of all batches of a plan."""
-        starts, rows = plan.cuts[:-1], np.diff(plan.cuts)
-        source, target = (lengths[plan.order].astype(np.int64) + 1 for lengths in (source_lengths, target_lengths))
+        cuts, order = np.asarray(plan.cuts), np.asarray(plan.order)
+        starts, rows = cuts[:-1], np.diff(cuts)
+        both = map(np.asarray, (source_lengths, target_lengths))
+        source, target = (lengths[order].astype(np.int64) + 1 for lengths in both)
         tokens = np.add.reduceat(target, starts)
         couples = ((source, source), (target, target), (target, source))
         if plan.layout == "packed":

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from headway.data.arrays import Lengths
 from headway.data.batches import Batch
 from headway.errors import ConfigError
 from headway.models.ctc import Ctc, CtcConfig
@@ -91,10 +91,11 @@ def padded(
     return Segments(slots, slots).pad_queries(states) if slots.packed else states, present
 
 
-def without_path(config: ModelConfig, source: NDArray[np.int32], target: NDArray[np.int32]) -> int:
+def without_path(config: ModelConfig, source_lengths: Lengths, target_lengths: Lengths) -> int:
     """How many pairs of so many tokens at least have no path; where that is most of them, a `ConfigError`."""
     if not isinstance(config, CtcConfig):
         return 0
+    source, target = np.asarray(source_lengths), np.asarray(target_lengths)
     slots = config.upsample * (source.astype(np.int64) + 1)
     lost = int((target > slots).sum())
     if 2 * lost > len(target):

@@ -104,8 +104,8 @@ def test_alignments_of_training_and_validation_pairs_are_made_once_and_found_aga
     every = np.arange(len(found.store))
     assert (again.alignment.mask(every, 60, 60) == found.alignment.mask(every, 60, 60)).all()
     assert len(again.valid_alignment) == len(found.valid_alignment)
-    (tmp_path / "data" / "valid-alignment" / "alignment.json").unlink()
-    assert reopen(config, tmp_path / "data") is None
+    (tmp_path / "data" / "valid-alignment" / "links").unlink()
+    assert reopen(config, tmp_path / "data").valid_alignment.manifest == found.valid_alignment.manifest
 
 
 def test_every_token_of_a_batch_has_one_link_to_a_token_of_its_source(prepared, tmp_path):

@@ -1,6 +1,4 @@
 import io
-import json
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ from headway.data.preparation import divide, prepare, reopen
 from headway.data.store import build_store
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.data.word_dropout import WordDropout
-from headway.errors import DataError, FolderError
+from headway.errors import DataError
 
 TEXTS = ["le chat mange", "  un\u00a0été 🙂  bleu ", "", "anticonstitutionnellement oui"]
 
@@ -124,19 +122,14 @@ def test_only_padded_batches_of_stored_segmentation_have_an_alignment(tokenizer,
 def test_an_alignment_is_found_again_by_its_key_and_damage_is_noticed(tokenizer, tmp_path):
     folder = tmp_path / "alignment"
     assert open_alignment(folder, {}) is None
-    (tmp_path / f"alignment.tmp-{socket.gethostname()}-99999999").mkdir()  # of a process that is gone
     for key in ({"a": 1}, {"a": 2}):
         build_alignment(folder, PAIRS, tokenizer, tokenizer, key=key, longest=30, progress=silent)
     assert open_alignment(folder, {"a": 1}) is None
     again = open_alignment(folder, {"a": 2})
-    again.verify()
+    assert len(again) == len(PAIRS) - 1
     assert [path.name for path in tmp_path.iterdir()] == ["alignment"]
     (folder / "links").write_bytes(b"\xff" + (folder / "links").read_bytes()[1:])
-    with pytest.raises(FolderError, match="damaged"):
-        again.verify()
-    (folder / "alignment.json").write_text("{")
-    with pytest.raises(FolderError, match="cannot be read"):
-        open_alignment(folder, {})
+    assert open_alignment(folder, {"a": 2}) is None
 
 
 @pytest.fixture
@@ -179,11 +172,8 @@ def test_an_alignment_that_changed_is_not_resumed_from(config, tmp_path):
         reopen(config, tmp_path / "data")
 
 
-def test_a_missing_alignment_folder_is_a_preparation_that_was_never_finished(config, tmp_path):
-    prepared(config, tmp_path / "data")
-    manifest = tmp_path / "data" / "alignment" / "alignment.json"
-    content = json.loads(manifest.read_text())
-    manifest.unlink()
-    assert reopen(config, tmp_path / "data") is None
-    manifest.write_text(json.dumps({**content, "format": 0}))
-    assert reopen(config, tmp_path / "data") is None
+@pytest.mark.parametrize("name", ["MANIFEST.json", "links", "offsets"])
+def test_a_damaged_alignment_is_built_again(config, tmp_path, name):
+    before = prepared(config, tmp_path / "data").alignment
+    (tmp_path / "data" / "alignment" / name).write_bytes(b"\xff")
+    assert reopen(config, tmp_path / "data").alignment.manifest == before.manifest

@@ -1,5 +1,4 @@
 import os
-import socket
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from headway.data import plan as module
 from headway.data.plan import fill, plan_epoch
 from headway.data.store import TokenStore, build_store
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, FolderError
 
 LAYOUTS = ["padded", "packed"]
 GOLDEN = {"padded": [[6, 1], [4, 3], [2, 5], [0, 7]], "packed": [[3, 2, 5], [1, 6, 0], [7, 4]]}
@@ -89,16 +88,31 @@ def test_a_plan_is_reused_and_never_mixed_up(lengths, tmp_path, monkeypatch):
         planned(lengths, tmp_path, epoch=1)
 
 
-@pytest.mark.parametrize("suffix", ["order", "cuts"])
-@pytest.mark.parametrize("damage", ["cut", "removed"])
-def test_half_a_plan_is_computed_again(lengths, tmp_path, suffix, damage):
+@pytest.mark.parametrize("damage", ["cut", "removed", "longer", "flipped", "empty", "link"])
+def test_a_damaged_plan_is_computed_again(lengths, tmp_path, damage):
     plan = listed(planned(lengths, tmp_path))
-    (path,) = tmp_path.glob(f"*.{suffix}")
-    if damage == "removed":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:-8])
+    (path,) = tmp_path.glob("plan-*")
+    before = path.read_bytes()
+    flipped = bytes([before[0] ^ 1]) + before[1:]
+    changed = {"cut": before[:-8], "longer": before + bytes(8), "flipped": flipped, "empty": b""}
+    path.unlink()
+    if damage == "link":
+        (tmp_path / "other").write_bytes(flipped)
+        path.symlink_to("other")
+        with pytest.raises(FolderError, match="is not a plain file"):
+            planned(lengths, tmp_path)
+        return
+    if damage != "removed":
+        path.write_bytes(changed[damage])
     assert listed(planned(lengths, tmp_path)) == plan
+    assert path.read_bytes() == before
+
+
+def test_a_plan_that_is_cut_while_in_use_is_an_error_that_names_the_file(lengths, tmp_path):
+    plan = planned(lengths, tmp_path)
+    os.truncate(plan.order.path, 8)
+    with pytest.raises(FolderError, match=r"plan-.*: damaged or changed while in use"):
+        listed(plan)
 
 
 def test_a_plan_that_breaks_off_leaves_nothing(lengths, tmp_path, monkeypatch):
@@ -117,18 +131,8 @@ def test_old_plans_are_removed_and_one_in_use_stays_readable(lengths, tmp_path):
     before = listed(first)
     for epoch in range(1, 8):
         planned(lengths, tmp_path, epoch=epoch)
-    assert len(list(tmp_path.iterdir())) == 2 * module._KEPT
+    assert len(list(tmp_path.iterdir())) == module._KEPT
     assert listed(first) == before
-
-
-def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(lengths, tmp_path):
-    here = f"plan-0.order.tmp-{socket.gethostname()}"
-    dead, living = (tmp_path / f"{here}-{process}" for process in (4194399, os.getppid()))
-    dead.touch()
-    living.touch()
-    planned(lengths, tmp_path)
-    assert not dead.exists()
-    assert living.exists()
 
 
 def test_a_sentence_longer_than_the_budget_names_both_numbers(lengths, tmp_path):
@@ -157,8 +161,9 @@ def test_batches_of_a_block_do_not_come_in_order_of_length(lengths, tmp_path):
 
 
 def test_fill_counts_tokens_against_cells(tmp_path):
-    store = TokenStore(tmp_path, {"dropped": 0, "pairs": 2})
-    store.source_lengths, store.target_lengths = lengths = np.array([[3, 1], [1, 1]], np.int32)
+    lengths = np.array([[3, 1], [1, 1]], np.int32)
+    store = TokenStore(tmp_path, {"dropped": 0, "pairs": 2, "corpora": [2]})
+    vars(store)["_arrays"] = {"source.lengths": lengths[0], "target.lengths": lengths[1]}
     assert fill(planned(lengths, tmp_path, budget=8), store) == (4 + 2 + 2 + 2) / (8 + 4)
     assert fill(planned(lengths, tmp_path, layout="packed"), store) == 1.0
 

@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import socket
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from headway.data import store as module
 from headway.data.store import build_store, open_store
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.errors import FolderError, HeadwayError
+from headway.folders import MANIFEST
 
 PAIRS = [(f"source line {number} of many" * (number % 3), f"target line {number}") for number in range(50)]
 KEY = {"tokenizer": "abc", "longest": 100, "nested": {"a": (1, 2)}}
@@ -159,66 +159,49 @@ def test_a_rebuild_that_breaks_off_leaves_the_old_store(bpe, folder):
     assert len(open_store(folder, KEY)) == len(PAIRS)
 
 
-def test_what_dead_builds_left_is_removed_and_what_living_ones_write_is_not(bpe, folder):
-    folder.parent.mkdir()
-    dead = folder.with_name(f"store.tmp-{socket.gethostname()}-4194399")  # beyond the largest process number
-    living = folder.with_name(f"store.tmp-{socket.gethostname()}-{os.getppid()}")
-    elsewhere = folder.with_name("store.tmp-another-machine-4194399")  # of which nothing is known here
-    for path in (dead, living, elsewhere):
-        path.mkdir()
-        (path / "source.tokens").write_bytes(b"half")
-    build_store(folder, PAIRS, bpe, bpe, key=KEY)
-    assert sorted(left_over(folder)) == sorted([living, elsewhere])
-
-
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", ["cut", "removed", "longer"])
-def test_a_file_of_another_size_is_a_damaged_store(bpe, folder, name, damage):
-    build_store(folder, PAIRS, bpe, bpe, key=KEY)
-    content = (folder / name).read_bytes()
+@pytest.mark.parametrize("damage", ["cut", "removed", "longer", "flipped"])
+def test_a_damaged_store_is_none_and_is_built_again(bpe, folder, name, damage):
+    built = build_store(folder, PAIRS, bpe, bpe, key=KEY)
+    before = (folder / name).read_bytes()
+    changed = {"cut": before[:-1], "longer": before + b"x", "flipped": bytes([before[0] ^ 1]) + before[1:]}
     if damage == "removed":
         (folder / name).unlink()
     else:
-        (folder / name).write_bytes(content[:-1] if damage == "cut" else content + b"x")
-    with pytest.raises(FolderError, match=name):
-        open_store(folder, KEY)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit_is_found_by_verifying(bpe, folder, name):
-    store = build_store(folder, PAIRS, bpe, bpe, key=KEY)
-    store.verify()
-    content = bytearray((folder / name).read_bytes())
-    content[len(content) // 2] ^= 1
-    (folder / name).write_bytes(content)
-    with pytest.raises(FolderError, match=name):
-        open_store(folder, KEY).verify()
-
-
-@pytest.mark.parametrize("content", ["", "{", "\x00"])
-def test_a_broken_description_is_a_damaged_store(bpe, folder, content):
-    build_store(folder, PAIRS, bpe, bpe, key=KEY)
-    (folder / "store.json").write_text(content)
-    with pytest.raises(FolderError, match=r"store\.json"):
-        open_store(folder, KEY)
-
-
-def test_a_folder_without_description_is_no_store(bpe, folder):
-    build_store(folder, PAIRS, bpe, bpe, key=KEY)
-    (folder / "store.json").unlink()
+        (folder / name).write_bytes(changed[damage])
     assert open_store(folder, KEY) is None
+    assert build_store(folder, PAIRS, bpe, bpe, key=KEY).manifest == built.manifest
+    assert (folder / name).read_bytes() == before
 
 
-def test_the_arrays_are_mapped_and_read_only(bpe, folder):
+@pytest.mark.parametrize("content", [b"", b"{", b"\x00", b"\xff", b"[" * 100_000])
+def test_a_store_whose_manifest_is_damaged_is_built_again(bpe, folder, content):
+    built = build_store(folder, PAIRS, bpe, bpe, key=KEY)
+    (folder / MANIFEST).write_bytes(content)
+    assert open_store(folder, KEY) is None
+    assert build_store(folder, PAIRS, bpe, bpe, key=KEY).manifest == built.manifest
+
+
+def test_a_folder_with_a_file_of_others_is_not_replaced(bpe, folder):
+    build_store(folder, PAIRS, bpe, bpe, key=KEY)
+    (folder / "thesis.txt").write_text("mine")
+    with pytest.raises(FolderError, match=r"thesis\.txt: was not written by Headway"):
+        build_store(folder, PAIRS, bpe, bpe, key={"other": 1})
+    assert (folder / "thesis.txt").read_text() == "mine"
+    assert len(open_store(folder, KEY)) == len(PAIRS)
+
+
+def test_a_store_that_is_cut_while_in_use_is_an_error_that_names_the_file(bpe, folder, monkeypatch):
+    monkeypatch.setattr(module, "_HELD", 0)
     store = build_store(folder, PAIRS, bpe, bpe, key=KEY)
-    assert isinstance(store.source_lengths, np.memmap)
-    with pytest.raises(ValueError, match="read-only"):
-        store.source_lengths[0] = 1
+    os.truncate(folder / "source.tokens", 2)
+    with pytest.raises(FolderError, match=r"source\.tokens: damaged or changed while in use"):
+        store.source(len(PAIRS) - 1)
 
 
 def test_the_description_counts_what_the_files_hold(bpe, folder):
     store = build_store(folder, PAIRS, bpe, bpe, key=KEY)
-    described = json.loads((folder / "store.json").read_text())
+    described = json.loads((folder / MANIFEST).read_text())
     assert described["pairs"] == len(PAIRS)
-    assert described["tokens"] == [int(store.source_lengths.sum()), int(store.target_lengths.sum())]
+    assert described["tokens"] == [int(np.sum(store.source_lengths)), int(np.sum(store.target_lengths))]
     assert described["vocabulary"] == {"source": bpe.size, "target": bpe.size}

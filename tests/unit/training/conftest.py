@@ -84,7 +84,7 @@ def trainer(recipe, tmp_path, screen):
         out, device = tmp_path / f"trainer{len(made)}", torch.device("cpu")
         settings = settings or recipe(**training)
         begin(settings, out, device=device, screen=screen)
-        made.append(trainer_of(*resumed(settings, out), out, device, screen, ALONE, Stopper()))
+        made.append(trainer_of(*resumed(settings, out, screen), out, device, screen, ALONE, Stopper()))
         return made[-1]
 
     made = []
