@@ -9,6 +9,8 @@ from typing import Any
 
 from headway.disk import (
     exchange_folder,
+    failure,
+    leads_to_folder,
     move_folder,
     plain_file,
     present,
@@ -54,9 +56,8 @@ def _prepared(folder: Path, fill: Callable[[Path], None], facts: Mapping[str, An
             _seal(new, facts)
             yield new
     except OSError as error:
-        raise HeadwayError(
-            f"{folder}: cannot be written ({error.strerror or error}); free space or choose another"
-        ) from None
+        kind = HeadwayError if failure(error) else FolderError
+        raise kind(f"{folder}: cannot be written ({error.strerror or error}); free space or choose another") from None
 
 
 def remove_sealed(folder: Path, known: Collection[str] = ()) -> None:
@@ -111,7 +112,7 @@ def describe(path: Path) -> dict[str, Any]:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of `folder`, its format checked but its files not yet."""
     path = folder / MANIFEST
-    if not folder.is_dir():
+    if not leads_to_folder(folder):
         raise FolderError(f"{folder}: no such folder; give the folder that 'headway train' wrote")
     if not plain_file(path) or path.stat().st_size > 1 << 20:
         raise FolderError(f"{folder}: has no {MANIFEST}; it is incomplete or not a Headway folder")

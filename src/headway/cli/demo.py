@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from headway.disk import owned, present, remove_own
-from headway.errors import FolderError
+from headway.errors import ConfigError, FolderError
 from headway.folders import members, refuse_changes, seal_files, verify_folder, write_folder
 from headway.run_folder import clear_run
 
@@ -39,7 +39,10 @@ def command(
     again
         Remove an earlier demo in the run folder first.
     """
+    if not 1 <= seconds <= 86_400:
+        raise ConfigError(f"--seconds {seconds}: give 1 or more, and at most 86400")
     folder = out or Path("runs") / f"demo-{name}"
+    recipe = _recipe(folder, seconds)
     if again and (owned(folder) or members(folder / CORPUS)):
         _clear(folder)
     elif present(folder):
@@ -54,7 +57,7 @@ def command(
     demo = DEMOS[name]()
     _write(demo, folder / CORPUS)
     with Terminal() as screen:
-        train(_recipe(folder, seconds), folder, device=choose_device("cpu"), screen=screen)
+        train(recipe, folder, device=choose_device("cpu"), screen=screen)
         screen.say(f"trained in {duration(time.monotonic() - began)}")
     translator = load(folder)
     references = [pair.target for pair in demo.test]
