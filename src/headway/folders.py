@@ -112,6 +112,7 @@ def describe(path: Path) -> dict[str, Any]:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of `folder`, its format checked but its files not yet."""
     path = folder / MANIFEST
+    _refuse_unreachable(path)
     if not leads_to_folder(folder):
         raise FolderError(f"{folder}: no such folder; give the folder that 'headway train' wrote")
     if not plain_file(path) or path.stat().st_size > 1 << 20:
@@ -150,6 +151,17 @@ def verify_folder(folder: Path) -> dict[str, Any]:
         if digest != entry["sha256"]:
             raise FolderError(f"{path}: its contents do not match the manifest; the file is damaged")
     return manifest
+
+
+def _refuse_unreachable(path: Path) -> None:
+    """Refuse a path that may not even be looked at, as what is there is not known."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        pass
+    except OSError as error:
+        told = f"cannot be read ({error.strerror}); check the path and its rights"
+        raise FolderError(f"{path}: {told}") from None
 
 
 def _unreadable(path: Path, error: OSError) -> FolderError:

@@ -79,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = complain("stopped", 130)
     except OSError as error:
         _forget_output()
-        code = complain(f"{error.filename or 'output'}: {error.strerror or error}", 1 if failure(error) else 2)
+        told = f"{error.filename or 'output'}: {error.strerror or error}"
+        code = complain(told, 1) if failure(error) else complain(f"{told}; check the path and its rights", 2)
     except RuntimeError as error:
         told = _without_memory(error)
         if told is None:

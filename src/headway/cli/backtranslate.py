@@ -73,8 +73,8 @@ def command(
     """
     if not 0.0 <= noise < 1.0:
         raise ConfigError(f"--noise {noise}: is not a probability below 1; try 0.1")
-    if seed < 0:
-        raise ConfigError(f"--seed {seed}: give 0 or more")
+    if not 0 <= seed < 1 << 32:
+        raise ConfigError(f"--seed {seed}: give 0 or more, and less than {1 << 32}")
     if source is None and (target is not None or time is not None or resume or set_):
         raise ConfigError("--source: missing; without true pairs nothing is trained")
     from headway.assemble import choose_device

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Strings = Annotated[list[str] | None, Parameter(negative="")]
 """An option that may be repeated."""
 Flag = Annotated[bool, Parameter(negative="")]
+HEAVIEST = 1000
+"""The greatest weight of a model in a choice between outputs."""
 WIDEST = 64
 """The widest beam that the settings of decoding allow."""
 
@@ -147,6 +149,8 @@ class RescoringOptions:
             raise ConfigError("--rescore: missing; name the model whose weight is given")
         if weights not in (0, 1, given):
             raise ConfigError(f"--rescore-weight: {weights} for {given} models; give one for each, or one for all")
+        if not all(abs(weight) <= HEAVIEST for weight in (*(self.rescore_weight or ()), self.rescore_own)):
+            raise ConfigError(f"--rescore-weight, --rescore-own: give at least -{HEAVIEST}, and at most {HEAVIEST}")
         if given and search.settings().get("mbr"):
             raise ConfigError("--rescore: --mbr chooses otherwise; leave one of them out")
 
