@@ -53,6 +53,7 @@ BAD = {
     "given": (*NOWHERE, "missing", "folder", "loop"),
     "written": (*NOWHERE, "folder", "missing/new", "loop"),
     "folder": (*NOWHERE, "source", "loop"),
+    "data": (*NOWHERE, "missing", "source", "loop"),
     "set": ("", "x", "=1", ".=1", "nothing=1", "nothing.at.all=1", "\udcff"),
     "preset": ("", "x", "-1", "\udcff"),
     "tag": ("", "unknown", "\udcff"),
@@ -72,7 +73,7 @@ def kind(command, name, hint):
     word = name.removeprefix("--")
     if Path in inner and (word in ("out", "output") or (command, name) == ("init", "PATH")):
         return "folder" if command in FOLDERS else "written"
-    if Path in inner:
+    if Path in inner and word not in BAD:
         return "model" if word in ("MODEL", "TEACHER", "REVERSE", "from", "ensemble", "rescore") else "given"
     plain = next((each for each in (int, float) if each in inner), "text" if str in inner else "choice")
     return word if word in BAD else plain
@@ -90,7 +91,7 @@ def cases():
         for name, hint in arguments(command).items():
             welcome = {"0"} if name in ZERO else {"-1"} if name in NEGATIVE else set()
             for value in BAD[kind(command, name, hint)]:
-                if value not in welcome and name != "--data":  # a place to start, which absolute paths do not need
+                if value not in welcome:
                     yield pytest.param(command, name, value, id=f"{command} {name} {value[:12]!r}")
 
 

@@ -79,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = complain("stopped", 130)
     except OSError as error:
         _forget_output()
-        told = f"{error.filename or 'output'}: {error.strerror or error}"
-        code = complain(told, 1) if failure(error) else complain(f"{told}; check the path and its rights", 2)
+        line = f"{error.filename or 'output'}: {error.strerror or error}"
+        code = complain(line, 1) if failure(error) else complain(f"{line}; check the path and its rights", 2)
     except RuntimeError as error:
         told = _without_memory(error)
         if told is None:

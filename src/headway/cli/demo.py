@@ -1,6 +1,7 @@
 """`headway demo`."""
 
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +13,8 @@ from headway.folders import members, refuse_changes, seal_files, verify_folder, 
 from headway.run_folder import clear_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headway.data.demos import Demo
     from headway.recipe import Recipe
 
@@ -54,8 +57,9 @@ def command(
     from headway.translator import load
 
     began = time.monotonic()
-    demo = DEMOS[name]()
-    _write(demo, folder / CORPUS)
+    make = cache(DEMOS[name])
+    _write(make, folder / CORPUS)
+    demo = make()
     with Terminal() as screen:
         train(recipe, folder, device=choose_device("cpu"), screen=screen)
         screen.say(f"trained in {duration(time.monotonic() - began)}")
@@ -90,10 +94,10 @@ def _clear(folder: Path) -> None:
         remove_own(folder / name)
 
 
-def _write(demo: "Demo", folder: Path) -> None:
+def _write(make: "Callable[[], Demo]", folder: Path) -> None:
     def fill(aside: Path) -> None:
         for split in ("train", "valid", "test"):
-            pairs = getattr(demo, split)
+            pairs = getattr(make(), split)
             for side in ("source", "target"):
                 text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
                 (aside / f"{split}.{side}").write_text(text, encoding="utf-8")

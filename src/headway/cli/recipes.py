@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.disk import leads_to_folder
 from headway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ MOST_PROCESSES = 1024
 
 def overrides(settings: list[str] | None, **options: object) -> list[str]:
     """Options as settings, named with `__` for the dot, and after them those of --set, which win."""
+    folder = options.get("data__folder")
+    if isinstance(folder, Path) and not leads_to_folder(folder):
+        raise ConfigError(f"--data {folder}: no such folder; give the one where relative paths start")
     given = [f"{name.replace('__', '.')}={_quoted(value)}" for name, value in options.items() if value is not None]
     return given + (settings or [])
 
