@@ -25,10 +25,15 @@ MARKER = ".headway-unfinished"
 LOCK = "lock"
 LOCK_TEXT = b"Headway writes in this folder.\n"
 """What the lock of a run folder holds: Headway takes a folder with it for its own."""
-FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EPIPE)
+FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EPIPE, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """Errors that are not the user's mistake."""
 PIPE_PATIENCE = 10.0
 """Seconds to wait until another process reads a named pipe."""
+
+
+def failure(error: OSError) -> bool:
+    """Whether the system failed, and not the user, who may have named a folder where a file is wanted."""
+    return error.errno is None or error.errno in FAILURES
 
 
 def sync(path: Path) -> None:
@@ -56,6 +61,14 @@ def plain_folder(path: Path) -> bool:
         return False
 
 
+def leads_to_folder(path: Path) -> bool:
+    """Whether there is a folder at `path`, be it by a link."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def present(path: Path) -> bool:
     """Whether there is anything at `path`, a link to nowhere included."""
     try:
@@ -75,7 +88,7 @@ def writing(path: Path, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = HeadwayError if error.errno in FAILURES else ConfigError
+        kind = HeadwayError if failure(error) else ConfigError
         raise kind(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from headway.disk import (
     exchange_folder,
+    leads_to_folder,
     move_folder,
     plain_file,
     present,
@@ -123,7 +124,8 @@ def describe(path: Path) -> dict[str, Any]:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of `folder`, its format checked but its files not yet."""
     path = folder / MANIFEST
-    if not folder.is_dir():
+    _refuse_unreachable(path)
+    if not leads_to_folder(folder):
         raise FolderError(f"{folder}: no such folder; give the folder that 'headway train' wrote")
     if not plain_file(path) or path.stat().st_size > 1 << 20:
         raise FolderError(f"{folder}: has no {MANIFEST}; it is incomplete or not a Headway folder")
@@ -161,6 +163,17 @@ def verify_folder(folder: Path) -> dict[str, Any]:
         if digest != entry["sha256"]:
             raise FolderError(f"{path}: its contents do not match the manifest; the file is damaged")
     return manifest
+
+
+def _refuse_unreachable(path: Path) -> None:
+    """Refuse a path that may not even be looked at, as what is there is not known."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        pass
+    except OSError as error:
+        told = f"cannot be read ({error.strerror}); check the path and its rights"
+        raise FolderError(f"{path}: {told}") from None
 
 
 def _unreadable(path: Path, error: OSError) -> FolderError:

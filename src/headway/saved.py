@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from headway.config import Settings, located, read_toml, validated
 from headway.data.tokenizer import Tokenizer
-from headway.disk import plain_file
+from headway.disk import leads_to_folder, plain_file
 from headway.errors import FolderError
 from headway.folders import replace_folder, verify_folder, write_folder
 from headway.models.catalog import CATALOG, AnyModelConfig, read_model_config
@@ -57,7 +57,7 @@ class Saved:
 
 def model_folder(folder: Path) -> Path:
     """The model folder itself, where a run folder may be given."""
-    return folder / "best" if (folder / "best").is_dir() else folder
+    return folder / "best" if leads_to_folder(folder / "best") else folder
 
 
 def read_saved(folder: Path, device: str | torch.device) -> Saved:

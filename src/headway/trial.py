@@ -20,6 +20,7 @@ from headway.data.preparation import Prepared, divide, reopen
 from headway.data.text import GZIP_MAGIC, Invalid, explained
 from headway.recipe import Recipe
 from headway.screen import Screen
+from headway.start import open_start
 from headway.training.trainer import Update
 
 LOOKED_AT = 1_000_000
@@ -58,6 +59,8 @@ def sample(
     processes: int = 1,
 ) -> Sample:
     """Begin a run in `folder` on about `most` pairs: spread over the beginning of every corpus, or the very first."""
+    if recipe.start is not None:
+        open_start(recipe.start)  # which says what is wrong with it before anything is read
     folder.mkdir(parents=True, exist_ok=True)
     data, taken, lines = _thinned(recipe.data, folder, most, spread)
     split = divide(data, screen.working)

@@ -116,4 +116,19 @@ def test_mistakes_are_told_in_one_line_and_leave_nothing(backtranslate, trained,
     assert "--source: missing" in backtranslate("--time", "5m").only_complaint
     assert "no such file" in backtranslate(text=tmp_path / "none").only_complaint
     assert "unknown key training.step;" in trained(training__step=5).only_complaint
+    assert "--seed -1: give 0 or more" in backtranslate("--seed", -1).only_complaint
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("mistake", ["vocabulary", "a target that is missing", "too few lines", "a link to itself"])
+def test_what_training_would_refuse_is_refused_before_the_first_translation(mistake, trained, corpus, tmp_path):
+    if mistake == "too few lines":
+        corpus[1].write_text("ONE\n")
+    elif mistake != "vocabulary":
+        corpus[1].unlink()
+    if mistake == "a link to itself":
+        corpus[1].symlink_to(corpus[1])
+    outcome = trained(**({"tokenizer__vocabulary": 100} if mistake == "vocabulary" else {}))
+    assert "cannot hold the 256 bytes" in outcome.complaint or str(corpus[1]) in outcome.complaint
+    assert "translating" not in outcome.err
     assert not (tmp_path / "out").exists()

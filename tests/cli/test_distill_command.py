@@ -5,6 +5,8 @@ import tomllib
 
 import pytest
 
+from headway.errors import ConfigError
+
 SETTINGS = {
     "training.steps": 3,
     "training.batch_tokens": 256,
@@ -87,9 +89,21 @@ def test_training_that_has_begun_is_resumed_and_never_begun_again(distill, tmp_p
     assert "translating" not in outcome.err
 
 
-def test_translations_outlive_a_student_that_is_refused(distill, tmp_path):
-    assert "lower dim" in distill(model__dim=16384, model__heads=8, model__hidden=65536,
-                                  model__encoder_layers=256).complaint  # fmt: skip
+@pytest.fixture
+def untrained(monkeypatch):
+    """Training that is refused after all."""
+
+    def refuse(*_, **__):
+        raise ConfigError("refused; say what")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headway.assemble.train", refuse)
+        yield patch
+
+
+def test_translations_outlive_a_training_that_does_not_begin(distill, untrained, tmp_path):
+    assert distill().code == 2
+    untrained.undo()
     out = tmp_path / "student"
     (piece,) = (out / "translations").iterdir()
     before = (piece / "output").stat().st_mtime_ns
@@ -111,6 +125,24 @@ def test_a_mistake_is_told_in_one_line_and_leaves_nothing(distill, headway, corp
     assert not out.exists()
 
 
-def test_translations_of_another_text_are_not_mixed_in(distill, corpus, tmp_path):
-    distill(model__dim=16384, model__heads=8, model__hidden=65536, model__encoder_layers=256)
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"model__dim": 16384, "model__heads": 8, "model__hidden": 65536, "model__encoder_layers": 256}, "lower dim"),
+        ({"tokenizer__vocabulary": 100}, "100 cannot hold the 256 bytes"),
+        ({"training__batch_tokens": 5}, "batch tokens fewer than the longest sentence"),
+        ({"training__freeze": '["nothing"]'}, "training.freeze"),
+        ({"data__valid_source": "absent", "data__valid_target": "absent"}, "absent: no such file"),
+    ],
+    ids=str,
+)
+def test_what_training_would_refuse_is_refused_before_the_first_translation(settings, told, distill, tmp_path):
+    outcome = distill(**settings)
+    assert told in outcome.complaint
+    assert "translating" not in outcome.err
+    assert not (tmp_path / "student").exists()
+
+
+def test_translations_of_another_text_are_not_mixed_in(distill, untrained, corpus):
+    assert distill().code == 2
     assert "made from another text; choose another --out" in distill(source=corpus[1]).complaint

@@ -152,10 +152,10 @@ def test_help_imports_no_torch_and_takes_little_time():
 
 
 def test_check_reads_named_columns_and_fields(headway, tmp_path):
-    (tmp_path / "a.tsv").write_text("id\tone\teins\n")
-    assert headway("check", "--source", tmp_path / "a.tsv", "--columns", 2, 3).lines[0] == "pairs: 1"
+    (tmp_path / "a.tsv").write_text("id\tone\teins\nid\ttwo\tzwei\n")
+    assert headway("check", "--source", tmp_path / "a.tsv", "--columns", 2, 3).lines[0] == "pairs: 2"
     assert "there is no column 0" in headway("check", "--source", tmp_path / "a.tsv", "--columns", 0, 1).complaint
-    (tmp_path / "a.jsonl").write_text('{"en": "one two", "de": "eins"}\n')
+    (tmp_path / "a.jsonl").write_text('{"en": "one two", "de": "eins"}\n{"en": "three", "de": "drei"}\n')
     report = headway("check", "--source", tmp_path / "a.jsonl", "--fields", "en", "de", "--json").json
     assert report["source"]["words"]["longest"] == 2
     assert report["target"]["words"]["longest"] == 1

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnusedCliTokensError
 
 import headway
 from headway.cli import (
@@ -33,7 +33,9 @@ from headway.cli import (
     train,
     translate,
 )
+from headway.cli.options import read
 from headway.cli.terminal import speaks
+from headway.disk import failure
 from headway.errors import HeadwayError, Interrupted, UserError
 from headway.runtime.threads import prepare_environment
 
@@ -41,6 +43,7 @@ app = App(
     name="headway",
     help="Sequence-to-sequence models built on attention: from two text files to a model of your own.",
     version=headway.__version__,
+    default_parameter=Parameter(converter=read, negative_iterable=()),
 )
 COMMANDS = (
     demo, check, init, plan, train, distill, backtranslate, translate, run, evaluate, attention, positions, embed,
@@ -66,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stdout.flush()
         code = 0
     except CycloptsError as error:
-        code = complain(str(error).strip().rstrip(".") + "; see --help", 2)
+        code = complain(_explained(error), 2)
     except HeadwayError as error:
         code = error.exit_code if _said_elsewhere(error) else complain(str(error), error.exit_code)
     except BrokenPipeError:  # the reader has seen enough
@@ -76,13 +79,25 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = complain("stopped", 130)
     except OSError as error:
         _forget_output()
-        code = complain(f"{error.filename or 'output'}: {error.strerror or error}", 1)
+        line = f"{error.filename or 'output'}: {error.strerror or error}"
+        code = complain(line, 1) if failure(error) else complain(f"{line}; check the path and its rights", 2)
     except RuntimeError as error:
         told = _without_memory(error)
         if told is None:
             raise
         code = complain(told, 1)
     sys.exit(code)
+
+
+def _explained(error: CycloptsError) -> str:
+    """What is wrong with the command line, and where help is."""
+    told = str(error).strip().rstrip(".")
+    if isinstance(error, UnknownCommandError):
+        names = [name for name in app if not name.startswith("-")]
+        told = f"{told.partition(' Available commands:')[0].rstrip('.')}; choose from {', '.join(names)}"
+    elif isinstance(error, UnusedCliTokensError):
+        told = f"too many arguments: {' '.join(error.unused_tokens or ())}; leave them out"
+    return f"{told}; see --help"
 
 
 def _without_memory(error: RuntimeError) -> str | None:
@@ -106,7 +121,8 @@ def complain(message: str, code: int) -> int:
     line = " ".join(message.split())
     # Names come from files: none may move the cursor or colour the terminal.
     shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
-    shown = shown if len(shown) <= LONGEST_COMPLAINT else f"{shown[:LONGEST_COMPLAINT]} ..."
+    if len(shown) > LONGEST_COMPLAINT:  # what is wrong stands behind the name
+        shown = f"{shown[: LONGEST_COMPLAINT // 2]} ... {shown[-LONGEST_COMPLAINT // 2 :]}"
     print(f"headway: {shown}", file=sys.stderr)
     return code
 

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from headway.cli.options import Time
 from headway.errors import ConfigError
 
 if TYPE_CHECKING:
+    from headway.cli.synthetic import Run
     from headway.data.config import DataConfig
+    from headway.recipe import Recipe
 
 TAG = "back-translated"
 """The tag before every synthetic source, so that the model can tell them from true ones (Caswell et al. 2019)."""
@@ -30,7 +33,7 @@ def command(
     noise: float = 0.0,
     seed: int = 1,
     beam: int | None = None,
-    time: str | None = None,
+    time: Time = None,
     device: str | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
@@ -70,6 +73,8 @@ def command(
     """
     if not 0.0 <= noise < 1.0:
         raise ConfigError(f"--noise {noise}: is not a probability below 1; try 0.1")
+    if not 0 <= seed < 1 << 32:
+        raise ConfigError(f"--seed {seed}: give 0 or more, and less than {1 << 32}")
     if source is None and (target is not None or time is not None or resume or set_):
         raise ConfigError("--source: missing; without true pairs nothing is trained")
     from headway.assemble import choose_device
@@ -82,7 +87,6 @@ def command(
     run = Run(out, choose_device(device), resume=resume, time=time, settings=set_ or ())
     if run.begun:
         return run.go_on()
-    recipe = None if source is None else run.recipe(_mixture(source, target, out, run.given))
     model = run.load(reverse, beam)
     work = translations(model, reverse, (monolingual,), lambda: read_lines(monolingual), out / "translations")
 
@@ -91,25 +95,28 @@ def command(
             yield noised(output, noise, random.Random(f"{seed} {number}")) if noise else output, line
 
     with Terminal() as screen:
+        if source is not None:
+            run.rehearse(work, lambda folder: _mixture(run, source, target, folder), screen)
         folder = run.make(work, pairs, {"noise": noise, "seed": seed}, screen)
-        if recipe is not None:
-            if "valid_source" not in run.given.get("data", {}):
-                _hold_out(recipe.data, out / VALID)
-            run.train(recipe, screen)
-    if recipe is None:
+        if source is not None:
+            run.train(_mixture(run, source, target, out), screen)
+    if source is None:
         print(folder)
     return None
 
 
-def _mixture(source: Path, target: Path | None, out: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """The true pairs and the synthetic ones, these with a tag; the pairs to validate on are true ones."""
+def _mixture(run: "Run", source: Path, target: Path | None, folder: Path) -> "Recipe":
+    """True pairs and the synthetic ones of the folder, these with a tag; those to validate on are true ones there."""
     from headway.cli.synthetic import PAIRS, sides_of
 
-    true = {"source": str(source.resolve())} | ({} if target is None else {"target": str(target.resolve())})
-    data: dict[str, Any] = {"corpora": [true, sides_of(out / PAIRS) | {"tags": [TAG]}]}
-    if "valid_source" not in given.get("data", {}):
-        data |= {f"valid_{side}": path for side, path in sides_of(out / VALID).items()}
-    return {"data": data}
+    true = {"source": str(source.absolute())} | ({} if target is None else {"target": str(target.absolute())})
+    data: dict[str, Any] = {"corpora": [true, sides_of(folder / PAIRS) | {"tags": [TAG]}]}
+    if "valid_source" in run.given.get("data", {}):
+        return run.recipe({"data": data}, folder)
+    data |= {f"valid_{side}": path for side, path in sides_of(folder / VALID).items()}
+    recipe = run.recipe({"data": data}, folder)
+    _hold_out(recipe.data, folder / VALID)
+    return recipe
 
 
 def _hold_out(data: "DataConfig", folder: Path) -> None:

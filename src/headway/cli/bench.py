@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from headway.cli.options import Whole
 from headway.cli.recipes import overrides, read_recipe
 from headway.errors import ConfigError
 
@@ -21,8 +20,8 @@ def command(
     *,
     preset: str | None = None,
     data: Path | None = None,
-    batch_tokens: Whole | None = None,
-    vocabulary: Whole | None = None,
+    batch_tokens: int | None = None,
+    vocabulary: int | None = None,
     seconds: float = 10.0,
     device: str | None = None,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,

@@ -1,17 +1,20 @@
 """`headway demo`."""
 
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from headway.disk import owned, present, remove_own
-from headway.errors import FolderError
+from headway.errors import ConfigError, FolderError
 from headway.folders import members, refuse_changes, seal_files, verify_folder, write_folder
 from headway.run_folder import clear_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headway.data.demos import Demo
     from headway.recipe import Recipe
 
@@ -39,7 +42,10 @@ def command(
     again
         Remove an earlier demo in the run folder first.
     """
+    if not 1 <= seconds <= 86_400:
+        raise ConfigError(f"--seconds {seconds}: give 1 or more, and at most 86400")
     folder = out or Path("runs") / f"demo-{name}"
+    recipe = _recipe(folder, seconds)
     if again and (owned(folder) or members(folder / CORPUS)):
         _clear(folder)
     elif present(folder):
@@ -51,10 +57,11 @@ def command(
     from headway.translator import load
 
     began = time.monotonic()
-    demo = DEMOS[name]()
-    _write(demo, folder / CORPUS)
+    make = cache(DEMOS[name])
+    _write(make, folder / CORPUS)
+    demo = make()
     with Terminal() as screen:
-        train(_recipe(folder, seconds), folder, device=choose_device("cpu"), screen=screen)
+        train(recipe, folder, device=choose_device("cpu"), screen=screen)
         screen.say(f"trained in {duration(time.monotonic() - began)}")
     translator = load(folder)
     references = [pair.target for pair in demo.test]
@@ -87,10 +94,10 @@ def _clear(folder: Path) -> None:
         remove_own(folder / name)
 
 
-def _write(demo: "Demo", folder: Path) -> None:
+def _write(make: "Callable[[], Demo]", folder: Path) -> None:
     def fill(aside: Path) -> None:
         for split in ("train", "valid", "test"):
-            pairs = getattr(demo, split)
+            pairs = getattr(make(), split)
             for side in ("source", "target"):
                 text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
                 (aside / f"{split}.{side}").write_text(text, encoding="utf-8")

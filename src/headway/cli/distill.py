@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from headway.cli.options import Time
 from headway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def command(
     target: Path | None = None,
     keep_original: Annotated[bool, Parameter(negative="")] = False,
     beam: int | None = None,
-    time: str | None = None,
+    time: Time = None,
     device: str | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
@@ -70,7 +71,8 @@ def command(
     if run.begun:
         return run.go_on()
     model = run.load(teacher, beam)
-    recipe = run.recipe(_student(model, teacher, run.given))
+    student = _student(model, teacher, run.given)
+    recipe = run.recipe(student, out)
     work = translations(model, teacher, files.paths, lambda: read_sources(files), out / "translations")
 
     def pairs(counts: Counter[str]) -> Iterator[tuple[str, str]]:
@@ -79,6 +81,7 @@ def command(
             yield from ((pair.source, pair.target) for pair in read_pairs(files))
 
     with Terminal(recipe.training.log_every) as screen:
+        run.rehearse(work, lambda folder: run.recipe(student, folder), screen)
         run.make(work, pairs, {"keep_original": keep_original}, screen)
         run.train(recipe, screen)
     return None

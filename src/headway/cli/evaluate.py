@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from headway.cli.options import EngineOptions, Whole
+from headway.cli.options import EngineOptions
+from headway.disk import leads_to_folder
 from headway.errors import ConfigError
 
 
@@ -19,7 +20,7 @@ def command(
     source: Path | None = None,
     compare: tuple[Path, Path] | None = None,
     tokenized: Annotated[bool, Parameter(negative="")] = False,
-    beam: Whole | None = None,
+    beam: int | None = None,
     length_penalty: float | None = None,
     tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
@@ -61,6 +62,10 @@ def command(
     references = list(read_lines(reference))
     systems = [system] if system is not None else list(compare or ())
     outputs = [_outputs(each, source, options, engine) for each in systems]
+    if (options or engine != EngineOptions()) and not any(map(leads_to_folder, systems)):
+        raise ConfigError(
+            f"{systems[0]}: is a file of outputs; leave out --beam, --device and all else that a model has"
+        )
     found = (
         score(outputs[0], references, tokenized=tokenized)
         if compare is None
@@ -72,7 +77,7 @@ def command(
 def _outputs(system: Path, source: Path | None, options: dict[str, Any], engine: EngineOptions) -> list[str]:
     from headway.data.text import read_lines
 
-    if not system.is_dir():
+    if not leads_to_folder(system):
         return list(read_lines(system))
     if source is None:
         raise ConfigError(f"{system}: is a model; give the text it is to translate by --source")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headway.cli.options import Flag
+from headway.cli.options import Flag, Time
 from headway.cli.recipes import choose_devices, overrides, read_recipe
 from headway.disk import check_output, write_output
 from headway.errors import ConfigError
@@ -26,7 +26,7 @@ def command(
     source: Path | None = None,
     target: Path | None = None,
     text: Path | None = None,
-    time: str | None = None,
+    time: Time = None,
     device: str | None = None,
     overwrite: Flag = False,
 ) -> None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from cyclopts import Parameter
+from cyclopts import CoercionError, Parameter, convert
 
 from headway.errors import ConfigError
 
@@ -19,21 +20,50 @@ if TYPE_CHECKING:
 Strings = Annotated[list[str] | None, Parameter(negative="")]
 """An option that may be repeated."""
 Flag = Annotated[bool, Parameter(negative="")]
+HEAVIEST = 1000
+"""The greatest weight of a model in a choice between outputs."""
 WIDEST = 64
 """The widest beam that the settings of decoding allow."""
 
 
-def whole(kind: Any, tokens: Sequence[Any]) -> int:
-    """Read a whole number; 1.5 is none."""
-    del kind
+def read(kind: Any, tokens: Sequence[Any]) -> Any:
+    """Read the value of any option: whole numbers have no fraction, others are finite, and paths name something."""
     try:
-        return int(tokens[0].value)
-    except ValueError:
-        raise ValueError(f"{tokens[0].value!r} is not a whole number") from None
+        return convert(kind, tokens, converter=_read)
+    except CoercionError as error:
+        known = [READABLE[each] for each in (error.target_type, *get_args(error.target_type)) if each in READABLE]
+        if known and error.token is not None:
+            error.msg = f"{error.token.value!r} is not {known[0]}"
+        raise
 
 
-Whole = Annotated[int, Parameter(converter=whole)]
-"""A number that is refused where it has a fraction, rather than rounded."""
+def _read(kind: Any, word: str) -> Any:
+    word.encode()  # which fails where it was not UTF-8
+    if kind not in (int, float, str, Path) or (kind is Path and (not word or "\0" in word)):
+        raise ValueError
+    value = kind(word)
+    if kind is float and not isfinite(value):
+        raise ValueError
+    return value
+
+
+def _time(kind: Any, tokens: Sequence[Any]) -> str:
+    """Check a duration before anything else is done; read here, `-5s` is one that is refused, not an option."""
+    from headway.training.config import seconds
+
+    del kind
+    seconds(tokens[0].value)
+    return str(tokens[0].value)
+
+
+Time = Annotated[str | None, Parameter(converter=_time, allow_leading_hyphen=True)]
+"""A wall-clock budget."""
+READABLE = {
+    int: "a whole number",
+    float: "a finite number",
+    Path: "the name of a file or folder in UTF-8",
+    str: "UTF-8",
+}
 
 
 @Parameter(name="*")
@@ -41,17 +71,17 @@ Whole = Annotated[int, Parameter(converter=whole)]
 class SearchOptions:
     """How outputs are searched for."""
 
-    beam: Whole | None = None
+    beam: int | None = None
     """Hypotheses kept for every sentence; 1 is greedy."""
-    nbest: Whole | None = None
+    nbest: int | None = None
     """Outputs for every line."""
     length_penalty: float | None = None
     """How much longer outputs are favoured."""
     sample: Flag = False
     """Draw outputs at random instead of searching for the likeliest."""
-    seed: Whole | None = None
+    seed: int | None = None
     """Chooses the samples."""
-    mbr: Whole | None = None
+    mbr: int | None = None
     """Outputs compared with each other to return the one most like the others."""
     long: Literal["split", "truncate", "refuse"] | None = None
     """A source longer than the model knows is translated piece by piece, cut short, or refused."""
@@ -119,6 +149,8 @@ class RescoringOptions:
             raise ConfigError("--rescore: missing; name the model whose weight is given")
         if weights not in (0, 1, given):
             raise ConfigError(f"--rescore-weight: {weights} for {given} models; give one for each, or one for all")
+        if not all(abs(weight) <= HEAVIEST for weight in (*(self.rescore_weight or ()), self.rescore_own)):
+            raise ConfigError(f"--rescore-weight, --rescore-own: give at least -{HEAVIEST}, and at most {HEAVIEST}")
         if given and search.settings().get("mbr"):
             raise ConfigError("--rescore: --mbr chooses otherwise; leave one of them out")
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from headway.cli.options import Time
 from headway.cli.recipes import choose_devices, overrides, read_recipe
 
 
@@ -17,7 +18,7 @@ def command(
     target: Path | None = None,
     text: Path | None = None,
     data: Path | None = None,
-    time: str | None = None,
+    time: Time = None,
     device: str | None = None,
     from_: Annotated[Path | None, Parameter(name="--from")] = None,
     processes: int = 1,

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from headway.cli.options import Whole
 from headway.errors import ConfigError, DataError, HeadwayError
 
 if TYPE_CHECKING:
     from headway.proof import Proof
+
+
+MOST_SENTENCES = 100_000
 
 
 def command(
@@ -19,7 +21,7 @@ def command(
     /,
     *,
     text: Path | None = None,
-    sentences: Whole = 32,
+    sentences: int = 32,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
     device: str | None = None,
 ) -> None:
@@ -40,8 +42,8 @@ def command(
     device
         cpu, cuda or cuda:N; the best there is by default.
     """
-    if sentences < 1:
-        raise ConfigError(f"--sentences: {sentences} is too few; give at least 1")
+    if not 1 <= sentences <= MOST_SENTENCES:
+        raise ConfigError(f"--sentences {sentences}: give at least 1, and at most {MOST_SENTENCES}")
     from headway.assemble import choose_device
     from headway.cli.terminal import Terminal
     from headway.data.text import read_lines

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.disk import leads_to_folder
 from headway.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -12,8 +13,15 @@ if TYPE_CHECKING:
     from headway.recipe import Recipe
 
 
+MOST_PROCESSES = 1024
+"""Processes of one machine."""
+
+
 def overrides(settings: list[str] | None, **options: object) -> list[str]:
     """Options as settings, named with `__` for the dot, and after them those of --set, which win."""
+    folder = options.get("data__folder")
+    if isinstance(folder, Path) and not leads_to_folder(folder):
+        raise ConfigError(f"--data {folder}: no such folder; give the one where relative paths start")
     given = [f"{name.replace('__', '.')}={_quoted(value)}" for name, value in options.items() if value is not None]
     return given + (settings or [])
 
@@ -48,8 +56,8 @@ def choose_devices(name: str | None, processes: int) -> "torch.device":
 
     from headway.assemble import choose_device
 
-    if processes < 1:
-        raise ConfigError(f"--processes {processes}: give 1 or more")
+    if not 1 <= processes <= MOST_PROCESSES:
+        raise ConfigError(f"--processes {processes}: give 1 or more, and at most {MOST_PROCESSES}")
     device = choose_device(name)
     if device.type == "cuda" and processes > torch.cuda.device_count():
         count = torch.cuda.device_count()

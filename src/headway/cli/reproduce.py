@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from headway.cli.options import Whole
 from headway.errors import ConfigError
 
 Name = Literal["layers", "bottleneck", "extrapolation", "heads", "ladder"]
@@ -19,7 +18,7 @@ def command(
     /,
     *,
     out: Path = Path("runs/reproduce"),
-    seeds: Whole | None = None,
+    seeds: int | None = None,
     effort: float = 1.0,
     device: str | None = None,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,

@@ -43,6 +43,7 @@ def command(
     screen = Screen() if terminal else None
     translator = engine.load(model, _told)
     translating(translator.model, "run")
+    translator.source.tagged(asked.tag or ())  # refuses an unknown one, even where there is no line
     conversation = Conversation(
         translator,
         asked.sentence(),

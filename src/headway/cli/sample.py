@@ -5,9 +5,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headway.cli.options import Flag, Strings, Whole
+from headway.cli.options import Flag, Strings
 from headway.errors import ConfigError
 
+MOST = 10**9
+"""Texts of one call."""
 TOGETHER = 64
 """Texts drawn before they are written."""
 
@@ -16,9 +18,9 @@ def command(
     model: Path,
     /,
     *,
-    count: Whole = 1,
+    count: int = 1,
     prefix: str = "",
-    seed: Whole | None = None,
+    seed: int | None = None,
     output: Path | None = None,
     overwrite: Flag = False,
     json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
@@ -48,8 +50,8 @@ def command(
     set_
         Any setting of decoding, as in temperature=0.8, top_k=40 or top_p=0.9; may be repeated.
     """
-    if count < 1:
-        raise ConfigError(f"--count {count}: give 1 or more")
+    if not 1 <= count <= MOST:
+        raise ConfigError(f"--count {count}: give 1 or more, and at most {MOST}")
     from headway.assemble import choose_device
     from headway.cli.files import dumped, written
     from headway.config import override

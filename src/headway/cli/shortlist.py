@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headway.cli.files import refuse_inputs
-from headway.cli.options import Flag, Whole
+from headway.cli.options import Flag
 from headway.disk import check_output
 from headway.errors import ConfigError
 
@@ -35,8 +35,8 @@ def command(
     target: Path | None = None,
     output: Path,
     overwrite: Flag = False,
-    candidates: Whole = 100,
-    frequent: Whole = 200,
+    candidates: int = 100,
+    frequent: int = 200,
 ) -> None:
     """Learn from training pairs which target tokens a source needs, so that decoding may pass over all others.
 

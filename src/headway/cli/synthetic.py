@@ -1,7 +1,9 @@
 """What `headway distill` and `headway backtranslate` have in common: a run folder with text that a model has made."""
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from headway.translator import Translator
 
 PAIRS = "pairs"
+STAND_IN = 2000
+"""Lines that a recipe is tried on."""
 
 
 def sides_of(folder: Path) -> dict[str, str]:
@@ -64,13 +68,32 @@ class Run:
         options = translator.decoding.model_dump() | {"nbest": 1} | ({} if beam is None else {"beam": beam})
         return replace(translator, decoding=validated(DecodingConfig, options, "options"))
 
-    def recipe(self, chosen: Mapping[str, Any]) -> "Recipe":
-        """The recipe of the model to be trained on the pairs: `chosen`, and what the user has set on top."""
+    def recipe(self, chosen: Mapping[str, Any], folder: Path) -> "Recipe":
+        """The recipe of the model to be trained on the pairs in a folder: `chosen`, and what the user set on top."""
         from headway.config import override, validated
         from headway.recipe import Recipe
 
-        tree = {"data": sides_of(self.out / PAIRS), **chosen}
+        tree = {"data": sides_of(folder / PAIRS), **chosen}
         return validated(Recipe, override(tree, self.overrides), "options")
+
+    def rehearse(self, work: "Translations", recipe_in: Callable[[Path], "Recipe"], screen: "Terminal") -> None:
+        """Refuse, before the first translation, what training would refuse after the last one.
+
+        The lines, each with its words turned round for a translation, are prepared in a folder that is not kept; given
+        that folder, `recipe_in` names the pairs in it.
+        """
+        from headway.screen import Silent
+        from headway.synthesis import write_pairs
+        from headway.trial import sample
+
+        lines = islice(work.lines(), 0, None, -(-work.total // STAND_IN))
+        pairs = [(" ".join(reversed(line.split())), line) for line in lines if line.strip()]
+        with tempfile.TemporaryDirectory(prefix="headway-") as name:
+            folder = Path(name)
+            write_pairs(folder / PAIRS, lambda _: pairs, {})
+            recipe = recipe_in(folder)
+            screen.working("trying the recipe", 0, None)
+            sample(recipe, folder / "sample", most=STAND_IN, device=self.device, screen=Silent())
 
     def make(
         self,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from headway.cli.options import Time
 from headway.cli.recipes import choose_devices, overrides, read_recipe
 from headway.errors import ConfigError
 
@@ -18,7 +19,7 @@ def command(
     text: Path | None = None,
     out: Path | None = None,
     data: Path | None = None,
-    time: str | None = None,
+    time: Time = None,
     device: str | None = None,
     from_: Annotated[Path | None, Parameter(name="--from")] = None,
     processes: int = 1,

@@ -10,10 +10,13 @@ from typing import Annotated, TextIO
 from cyclopts import Parameter
 
 from headway.cli.lines import Chunk, Job, Lines, answers
-from headway.cli.options import AskedOptions, EngineOptions, Flag, RescoringOptions, SearchOptions, Whole
+from headway.cli.options import AskedOptions, EngineOptions, Flag, RescoringOptions, SearchOptions
+from headway.cli.recipes import MOST_PROCESSES
 from headway.data.text import Invalid
 from headway.errors import ConfigError, DataError
 
+MOST_BUFFERED = 1 << 20
+"""Lines that --buffer may hold."""
 CHUNK = {"cpu": 256, "cuda": 4096}
 """Lines read before they are translated and written, where the user does not say, by kind of device."""
 
@@ -32,8 +35,8 @@ def command(
     alignments: Flag = False,
     document: Flag = False,
     invalid: Invalid = "refuse",
-    buffer: Whole | None = None,
-    workers: Whole | None = None,
+    buffer: int | None = None,
+    workers: int | None = None,
     engine: EngineOptions = EngineOptions(),  # noqa: B008  # frozen
     rescoring: RescoringOptions = RescoringOptions(),  # noqa: B008  # frozen
 ) -> None:
@@ -108,10 +111,10 @@ def _check(
 ) -> None:
     """Refuse options that cannot be together."""
     lists = "nbest" in search.settings() and not json_
-    if buffer is not None and buffer < 1:
-        raise ConfigError(f"--buffer {buffer}: must be 1 or more")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"--workers {workers}: must be 1 or more")
+    if buffer is not None and not 1 <= buffer <= MOST_BUFFERED:
+        raise ConfigError(f"--buffer {buffer}: must be 1 or more, and at most {MOST_BUFFERED}")
+    if workers is not None and not 1 <= workers <= MOST_PROCESSES:
+        raise ConfigError(f"--workers {workers}: must be 1 or more, and at most {MOST_PROCESSES}")
     if append and output is None:
         raise ConfigError("--append: goes on with a file; name it by --output")
     if overwrite and (append or output is None):

@@ -11,6 +11,8 @@ from pydantic import BaseModel, Tag, ValidationError
 
 from headway.errors import ConfigError
 
+WORDS = {"valid array": "list in square brackets", "a valid string": "text", "an object": "a group of settings"}
+"""What pydantic calls things, and what they are in a recipe."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -67,12 +69,16 @@ def validated(model: type[Model], tree: Mapping[str, Any], where: str) -> Model:
 def _problem(model: type[BaseModel], problem: Any) -> str:
     location, group = located(model, [str(part) for part in problem["loc"]])
     name = ".".join(location) or "recipe"
+    if problem["type"] == "json_invalid":
+        return "a name or a text is not UTF-8; rename the file, or save the text as UTF-8"
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(location[-1], list(group.model_fields), n=1, cutoff=0.0)
         return f"unknown key {name}" + (f"; did you mean {'.'.join([*location[:-1], close[0]])}?" if close else "")
     if problem["type"] == "missing":
         return f"{name} is missing"
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    for theirs, ours in WORDS.items():
+        message = message.replace(theirs, ours)
     verb = "" if problem["type"] in ("value_error", "architecture") else "should be "
     given = problem["input"]
     shown = "" if isinstance(given, dict) else f", not {json.dumps(given, default=str)[:80]}"

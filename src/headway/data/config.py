@@ -1,11 +1,12 @@
 """The settings of the corpus."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from headway.config import Settings
 from headway.data.cleaning import CleaningConfig
@@ -21,8 +22,26 @@ def _readable(given: object) -> object:
     return tuple(given) if isinstance(given, list) else given
 
 
+def _tag(given: str) -> str:
+    if not re.fullmatch(r"[^\s<>]{1,64}", given):
+        raise ValueError("should be one word of at most 64 characters without < and >, such as medical")
+    return given
+
+
+def _name(given: str) -> str:
+    if not re.fullmatch(r"\S+", given):
+        raise ValueError("should be one word, such as medical")
+    return given
+
+
+def _refuse_lone(config: "CorpusConfig | DataConfig", *kinds: str) -> None:
+    for kind in kinds:
+        if getattr(config, f"{kind}_target") is not None and getattr(config, f"{kind}_source") is None:
+            raise ValueError(f"{kind}_target translates {kind}_source, which is missing; give it too")
+
+
 Text = Annotated[Shards, BeforeValidator(_readable)]
-Tags = tuple[Annotated[str, StringConstraints(pattern=r"^[^\s<>]{1,64}$")], ...]
+Tags = tuple[Annotated[str, AfterValidator(_tag)], ...]
 """Words without white space and angle brackets."""
 
 
@@ -45,7 +64,7 @@ PAIRED = (
 class CorpusConfig(Settings):
     """One of several corpora."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^\S+$")] | None = None
+    name: Annotated[str, AfterValidator(_name)] | None = None
     """What it is called; unset: as its source."""
     source: Text
     """Its text, as data.source."""
@@ -59,6 +78,11 @@ class CorpusConfig(Settings):
     """Words put before every source as tokens of their own, which no text can spell; none: data.tags."""
     weight: float | None = Field(None, gt=0.0)
     """Its share of an epoch, in proportion to the weights of the others; all corpora have one, or none."""
+
+    @model_validator(mode="after")
+    def _sides_fit(self) -> "CorpusConfig":
+        _refuse_lone(self, "valid")
+        return self
 
 
 class DataConfig(Settings):
@@ -122,6 +146,7 @@ class DataConfig(Settings):
     def _fits(self) -> "DataConfig":
         if self.source is None and not self.corpora and self.text is None:
             raise ValueError("nothing to learn from; set source and target, corpora, or text")
+        _refuse_lone(self, "valid", "test")
         if self.corpora and (self.source is not None or self.target is not None):
             raise ValueError("source and corpora cannot be combined; make the source one of the corpora")
         weighted = sum(corpus.weight is not None for corpus in self.corpora)

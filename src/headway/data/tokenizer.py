@@ -14,6 +14,7 @@ from pydantic import Field
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from headway.config import Settings
+from headway.data.text import explained
 from headway.disk import write_bytes
 from headway.errors import ConfigError, DataError
 
@@ -324,11 +325,8 @@ def _refuse_surrogates(texts: Sequence[str]) -> None:
 
 
 def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); give a tokenizer.json or a .model file") from None
+    with explained(str(path)), path.open("rb") as file:
+        content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
         raise DataError(f"{path}: larger than {LARGEST_FILE // 2**20} MB; no tokenizer is, give another file")
     return content

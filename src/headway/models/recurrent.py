@@ -40,7 +40,7 @@ class RecurrentConfig(ModelConfig):
     """Layers of the decoder."""
     bidirectional: bool = True
     """The encoder reads the source in both directions."""
-    attention: ScoreKind | Literal["none"] = "additive"
+    attention: Literal[ScoreKind, "none"] = "additive"
     """The score by which it looks at the source: dot, scaled-dot, multiplicative, additive or function; or none."""
     attention_hidden: int = Field(128, gt=0, le=16384)
     """Features inside an additive or function score."""

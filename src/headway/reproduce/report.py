@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from headway.disk import workspace
-from headway.errors import ConfigError
+from headway.disk import failure, workspace
+from headway.errors import ConfigError, HeadwayError
 from headway.folders import refuse_changes, replace_folder
 from headway.reproduce.drawing import drawn
 
@@ -157,7 +157,8 @@ def writable(out: Path, name: str) -> Path:
         with workspace(out / name):
             return out
     except OSError as error:
-        raise ConfigError(f"{out}: cannot be written ({error.strerror}); choose another --out") from None
+        kind = HeadwayError if failure(error) else ConfigError
+        raise kind(f"{out}: cannot be written ({error.strerror}); choose another --out") from None
 
 
 def shown(cell: Cell) -> str:

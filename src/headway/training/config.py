@@ -122,7 +122,7 @@ def seconds(text: str) -> float:
         sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
     )
     if not 0 < total < 1e9:
-        raise ValueError(f"{text!r} is not a duration; write 90s, 30m or 2h")
+        raise ValueError(f"{text!r} is not a duration; write a positive one, such as 90s, 30m or 2h")
     return total
 
 

@@ -60,7 +60,7 @@ def test_settings_cannot_be_changed():
         ({"inner": 3}, "inner: "),
         ({"good": 1}, "good: should be a valid boolean, not 1"),
         ({"pair": [1]}, "pair"),
-        ({"name": 5, "good": 1}, "name: should be a valid string, not 5; good: "),
+        ({"name": 5, "good": 1}, "name: should be text, not 5; good: "),
     ],
 )
 def test_a_wrong_tree_is_told_with_its_key_in_one_line(tree, told):

@@ -228,7 +228,7 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["missing.json", "missing.model", "."])
 def test_a_file_that_cannot_be_read_is_named(name, tmp_path):
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match=r"no such file|is a folder"):
         Tokenizer.load(tmp_path / name)
 
 
