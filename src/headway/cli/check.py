@@ -41,8 +41,8 @@ def command(
     from headway.data.pairs import Files
     from headway.data.report import survey
 
-    test = None if test_source is None else Files(test_source, test_target, columns, fields)
-    files = Files(source, target, columns, fields)
+    test = None if test_source is None else Files(test_source, test_target, columns, fields, again=True)
+    files = Files(source, target, columns, fields, again=True)
     with Terminal() as screen:
         report = survey(files, test, progress=lambda line: screen.working("reading", line, None))
     print(json.dumps(report.to_json(), ensure_ascii=False) if json_ else "\n".join(report.lines()))
