@@ -1,17 +1,23 @@
 """Ways to spoil a model folder, most of them with a manifest that matches: what a hostile author would hand out."""
 
+import base64
 import hashlib
+import io
 import json
 import os
 import pickle
+import random
 import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import sentencepiece
 import torch
 from safetensors.torch import load, save_file
+
+from sentences import SENTENCES
 
 MANIFEST = "MANIFEST.json"
 WEIGHTS = "model.safetensors"
@@ -457,10 +463,188 @@ def tokenizer_that_panics(folder: Path) -> None:
     replace(folder, "tokenizer.json", json.dumps(tree).encode())
 
 
+def change_tokenizer(folder: Path, **changes: Any) -> None:
+    tree = json.loads((folder / "tokenizer.json").read_bytes())
+    replace(folder, "tokenizer.json", json.dumps(tree | changes).encode())
+
+
+def in_turn(name: str, *parts: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", name: list(parts)}
+
+
+FOR_EVER = "(?:a|a|.)*b"
+
+
+@spoiler
+def tokenizer_that_splits_for_ever(folder: Path) -> None:
+    split = {"type": "Split", "pattern": {"Regex": FOR_EVER}, "behavior": "Isolated", "invert": False}
+    after = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    change_tokenizer(folder, pre_tokenizer=in_turn("pretokenizers", split, after))
+
+
+@spoiler
+def tokenizer_that_normalizes_for_ever(folder: Path) -> None:
+    change_tokenizer(folder, normalizer={"type": "Replace", "pattern": {"Regex": FOR_EVER}, "content": " "})
+
+
+@spoiler
+def tokenizer_that_decodes_for_ever(folder: Path) -> None:
+    change_tokenizer(folder, decoder={"type": "Replace", "pattern": {"Regex": FOR_EVER}, "content": " "})
+
+
+@spoiler
+def tokenizer_that_tries_blanks_in_vain(folder: Path) -> None:
+    change_tokenizer(folder, normalizer={"type": "Replace", "pattern": {"Regex": r"\s+$"}, "content": " "})
+
+
+@spoiler
+def tokenizer_that_multiplies_a_letter(folder: Path) -> None:
+    tenfold = {"type": "Replace", "pattern": {"String": "z"}, "content": "z" * 10}
+    change_tokenizer(folder, normalizer=in_turn("normalizers", *[tenfold] * 9))
+
+
+@spoiler
+def tokenizer_that_doubles_bytes(folder: Path) -> None:
+    change_tokenizer(folder, normalizer=in_turn("normalizers", *[{"type": "ByteLevel"}] * 10))
+
+
+@spoiler
+def tokenizer_that_puts_much_before_a_text(folder: Path) -> None:
+    change_tokenizer(folder, normalizer=in_turn("normalizers", *[{"type": "Prepend", "prepend": "z" * 300}] * 3))
+
+
+@spoiler
+def tokenizer_of_very_many_parts(folder: Path) -> None:
+    change_tokenizer(folder, normalizer=in_turn("normalizers", *[{"type": "StripAccents"}] * 1000))
+
+
+@spoiler
+def tokenizer_with_a_part_that_nobody_knows(folder: Path) -> None:
+    change_tokenizer(folder, pre_tokenizer={"type": "FixedLength", "length": 0})
+
+
+@spoiler
+def tokenizer_that_replaces_nothing(folder: Path) -> None:
+    change_tokenizer(folder, normalizer={"type": "Replace", "pattern": {"String": ""}, "content": "z"})
+
+
+@spoiler
+def tokenizer_that_puts_nothing_before_a_text(folder: Path) -> None:
+    change_tokenizer(folder, normalizer={"type": "Prepend", "prepend": ""})
+
+
+@spoiler
+def tokenizer_that_strips_more_than_there_is(folder: Path) -> None:
+    change_tokenizer(folder, decoder={"type": "Strip", "content": " ", "start": 0, "stop": 10**6})
+
+
+@spoiler
+def tokenizer_with_a_table_that_is_none(folder: Path) -> None:
+    change_tokenizer(folder, normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAAAAAA"})
+
+
+@spoiler
+def tokenizer_with_a_table_without_end(folder: Path) -> None:
+    unit = (1 << 10 | 97).to_bytes(4, "little")  # wherever it is, it leads on
+    table = (4 * 512).to_bytes(4, "little") + unit * 512
+    encoded = base64.b64encode(table).decode()
+    change_tokenizer(folder, normalizer={"type": "Precompiled", "precompiled_charsmap": encoded})
+
+
+@spoiler
+def tokenizer_whose_template_repeats_the_text(folder: Path) -> None:
+    pieces = [{"Sequence": {"id": "A", "type_id": 0}}] * 2
+    change_tokenizer(
+        folder, post_processor={"type": "TemplateProcessing", "single": pieces, "pair": [], "special_tokens": {}}
+    )
+
+
+@spoiler
+def tokenizer_with_an_added_token_that_is_nothing(folder: Path) -> None:
+    tree = json.loads((folder / "tokenizer.json").read_bytes())
+    token = tree["added_tokens"][0] | {"id": 300, "content": "  ", "normalized": True, "special": False}
+    strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+    change_tokenizer(folder, added_tokens=[*tree["added_tokens"], token], normalizer=strip)
+
+
+@spoiler
+def tokenizer_with_a_token_of_megabytes(folder: Path) -> None:
+    tree = json.loads((folder / "tokenizer.json").read_bytes())
+    last = max(tree["model"]["vocab"], key=tree["model"]["vocab"].get)
+    vocabulary = {"z" * (2 << 20) if token == last else token: place for token, place in tree["model"]["vocab"].items()}
+    change_tokenizer(folder, model=tree["model"] | {"vocab": vocabulary, "merges": []})
+
+
+def change_model(folder: Path, **model: Any) -> None:
+    """Give the tokenizer another model with the same tokens."""
+    vocabulary = json.loads((folder / "tokenizer.json").read_bytes())["model"]["vocab"]
+    change_tokenizer(folder, model={"vocab": vocabulary} | model)
+
+
+@spoiler
+def tokenizer_without_an_unknown_piece(folder: Path) -> None:
+    tokens = json.loads((folder / "tokenizer.json").read_bytes())["model"]["vocab"]
+    change_model(folder, type="Unigram", unk_id=None, vocab=[[token, -1.0] for token in sorted(tokens, key=tokens.get)])
+
+
+@spoiler
+def tokenizer_without_an_unknown_word(folder: Path) -> None:
+    change_model(folder, type="WordLevel", unk_token="none")
+
+
+@spoiler
+def tokenizer_that_divides_very_long_words(folder: Path) -> None:
+    settings = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 10**9}
+    change_model(folder, type="WordPiece", unk_token="<unk>", **settings)
+
+
+@spoiler
+def tokenizer_of_an_unknown_model(folder: Path) -> None:
+    change_model(folder, type="Markov")
+
+
+@spoiler
+def tokenizer_that_is_a_list(folder: Path) -> None:
+    replace(folder, "tokenizer.json", b"[]")
+
+
+def give_pieces(folder: Path, content: bytes) -> None:
+    (folder / "tokenizer.model").write_bytes(content)
+    change_config(folder, lambda tree: tree.update(tokenizer="tokenizer.model"))
+
+
+@spoiler
+def sentencepiece_of_noise(folder: Path) -> None:
+    give_pieces(folder, random.Random(1).randbytes(100_000))
+
+
+@spoiler
+def sentencepiece_of_gigabytes(folder: Path) -> None:
+    give_pieces(folder, b"")
+    os.truncate(folder / "tokenizer.model", 80 << 20)
+    seal(folder)
+
+
+@spoiler
+def sentencepiece_with_a_piece_of_megabytes(folder: Path) -> None:
+    piece = b"\x0a\x80\x80\x40" + b"z" * (1 << 20)
+    give_pieces(folder, b"\x0a\x84\x80\x40" + piece)
+
+
+@spoiler
+def sentencepiece_that_multiplies_a_letter(folder: Path) -> None:
+    pieces = io.BytesIO()
+    (folder / "rules").write_text("7A\t" + " ".join(["79"] * 2000) + "\n")
+    settings = {"normalization_rule_tsv": str(folder / "rules"), "minloglevel": 9, "vocab_size": 30}
+    train = sentencepiece.SentencePieceTrainer.train
+    train(sentence_iterator=iter(SENTENCES), model_writer=pieces, hard_vocab_limit=False, **settings)
+    (folder / "rules").unlink()
+    give_pieces(folder, pieces.getvalue())
+
+
 @spoiler
 def sentencepiece_that_is_none(folder: Path) -> None:
-    (folder / "tokenizer.model").write_bytes(pickle.dumps(Bomb()))
-    change_config(folder, lambda tree: tree.update(tokenizer="tokenizer.model"))
+    give_pieces(folder, pickle.dumps(Bomb()))
 
 
 # Links, and things that are no folder.

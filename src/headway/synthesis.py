@@ -7,7 +7,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from headway.data.text import read_lines
+from headway.data.text import read_lines, refuse_streams
 from headway.disk import present
 from headway.errors import DataError, FolderError, Interrupted
 from headway.folders import (
@@ -116,6 +116,7 @@ def translations(
 
     The text is read once, so that what is wrong with it shows before anything is written.
     """
+    refuse_streams(*text)
     total = sum(1 for _ in lines())
     if not total:
         raise DataError(f"{text[0]}: no lines; give a text with at least one")

@@ -104,6 +104,12 @@ def test_what_the_search_found_is_rescored_to_the_same(headway, model_folder, fi
     assert same
 
 
+def test_a_list_without_a_source_may_count_as_far_as_it_likes(files):
+    (files / "nbest").write_text("0 ||| the dog\n99999999999 ||| the queen\n")
+    listed = list(command._listed(None, files / "nbest", "refuse"))  # what counts one by one never ends
+    assert [(pair.source, pair.target) for pair in listed] == [("", "the dog"), ("", "the queen")]
+
+
 def test_an_nbest_list_may_hold_texts_alone_and_leave_sources_out(headway, model_folder, files):
     (files / "nbest").write_text("2 ||| the dog\n4 ||| the queen\n4 ||| a queen ||| x= 1\n")
     options = ("--source", files / "source", "--nbest", files / "nbest", "--normalise")

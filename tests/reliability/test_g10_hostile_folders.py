@@ -43,11 +43,31 @@ def test_a_newer_format_is_named(model_folder, tmp_path, headway):
         ("link_to_weights_elsewhere", "model.safetensors: missing or not a plain file"),
         ("manifest_without_the_weights", "does not name model.safetensors"),
         ("position_table_of_terabytes", "model.longest"),
+        ("tokenizer_that_splits_for_ever", "the expression '(?:a|a|.)*b' is none of the known ones"),
+        ("tokenizer_that_multiplies_a_letter", "its normalizer makes a text more than 256 times longer"),
+        ("tokenizer_without_an_unknown_piece", "its model has no unknown token"),
+        ("sentencepiece_that_multiplies_a_letter", "its normalizer makes a text more than 256 times longer"),
         ("heads_that_do_not_divide", "dim 16 is not divisible by heads 3"),
     ],
 )
 def test_the_line_says_what_is_wrong(name, told, model_folder, tmp_path, headway):
     assert told in headway("translate", spoiled(name, model_folder, tmp_path / "hostile")).only_complaint
+
+
+@pytest.mark.parametrize("name", [name for name in SPOILERS if name.startswith(("tokenizer", "sentencepiece"))])
+def test_a_hostile_tokenizer_is_refused_before_a_library_says_anything(name, model_folder, tmp_path, capfd):
+    with pytest.raises(UserError):
+        load(spoiled(name, model_folder, tmp_path / "hostile"))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["tokenizer_that_splits_for_ever", "tokenizer_that_multiplies_a_letter",
+                                  "sentencepiece_of_noise", "sentencepiece_that_multiplies_a_letter"])  # fmt: skip
+def test_a_hostile_tokenizer_that_a_recipe_names_is_refused(name, model_folder, tmp_path, train):
+    given = spoiled(name, model_folder, tmp_path / "hostile")
+    file = given / ("tokenizer.json" if name.startswith("tokenizer") else "tokenizer.model")
+    assert f"{file}: " in train(tokenizer__file=file).complaint
+    assert not (tmp_path / "run").exists()
 
 
 WATCHED = """

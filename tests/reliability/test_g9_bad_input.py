@@ -3,6 +3,7 @@
 import gzip
 import os
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ BAD_FILES = {
     "a cut gzip": ("a.gz", cut_gzip, "breaks off"),
     "a broken gzip": ("a.gz", broken_gzip, "damaged"),
     "plain text named gz": ("a.gz", plain(GOOD), "not a gzip file"),
+    "UTF-16": ("a.txt", plain("un été\n".encode("utf-16") * 60), "looks like UTF-16; convert it with iconv -f UTF-16 "),
+    "UTF-16 without its mark": ("a.txt", plain("été\n".encode("utf-16-le") * 60), "looks like UTF-16; convert it with"),
+    "UTF-16 the other way round": ("a.txt", plain("à\n".encode("utf-16-be") * 60), "with iconv -f UTF-16BE -t UTF-8"),
+    "UTF-32": ("a.txt", plain("été\n".encode("utf-32") * 60), "looks like UTF-32; convert it with iconv -f UTF-32 "),
     "one file without target": ("a.csv", plain(GOOD), ".tsv"),
 }
 
@@ -54,6 +59,42 @@ def test_a_file_that_cannot_be_learnt_from_is_refused_by_name(case, train, headw
         outcome = train(source=tmp_path / name)
     assert name in outcome.only_complaint
     assert told in outcome.only_complaint
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+TWICE = [
+    "train --source {given} --target {other} --out {out}",
+    "train --source {other} --target {given} --out {out}",
+    "train --text {given} --out {out}",
+    "train --source {other} --target {other} --out {out} --set data.valid_source={given}",
+    "train --source {other} --target {other} --out {out} --set data.test_source={given} {tiny}",
+    "train --source {other} --target {other} --out {out} --set data.alignment={given}",
+    "train --source {other} --target {other} --out {out} --set tokenizer.file={given} {tiny}",
+    "train --source {other} --target {other} --out {out} --set data.source_vectors={given} {tiny}",
+    "check --source {given} --target {other}",
+    "check --source {other} --target {other} --test-source {given}",
+    "plan --source {given} --target {other}",
+    "init --source {given} --target {other}",
+    "distill {model} --source {given} --out {out}",
+    "backtranslate {model} --monolingual {given} --out {out}",
+    "backtranslate {model} --monolingual {other} --source {given} --target {other} --out {out}",
+    "translate {model} --shortlist {given} --input {other}",
+]
+"""Commands that read a file more than once."""
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "a pipe"])
+@pytest.mark.parametrize("line", TWICE)
+def test_a_pipe_or_a_device_is_refused_where_a_file_is_read_twice(
+    line, device, headway, corpus, model_folder, tiny, tmp_path
+):
+    given = tmp_path / "pipe" if device == "a pipe" else device
+    os.mkfifo(tmp_path / "pipe")
+    before = sorted(tmp_path.rglob("*"))
+    settings = " ".join(f"--set {name}={value}" for name, value in tiny.items())
+    names = {"given": given, "other": corpus[0], "out": tmp_path / "out", "model": model_folder, "tiny": settings}
+    told = headway(*line.format(**names).split()).complaint
+    assert told == f"headway: {given}: is a pipe or a device, which can be read only once; write its content to a file"
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -233,6 +274,10 @@ def test_a_recipe_that_cannot_be_used_is_refused_with_file_and_key(case, headway
     assert not (tmp_path / "deep").exists()
 
 
+def test_a_recipe_without_end_is_refused(headway, tmp_path):
+    assert "/dev/zero: larger than" in headway("train", "/dev/zero", "--out", tmp_path / "run").only_complaint
+
+
 def test_a_folder_recipe_is_refused(headway, tmp_path):
     assert "cannot be read" in headway("train", tmp_path, "--out", tmp_path / "run").only_complaint
 
@@ -328,6 +373,32 @@ def test_as_many_lines_come_out_as_went_in(content, headway, model_folder):
     assert outcome.out.count("\n") == wanted
     assert len(outcome.lines) == wanted
     assert all("only its beginning was read" in line for line in outcome.err.splitlines())
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+@pytest.mark.parametrize(
+    "line",
+    ["translate {model} --input {device}", "embed {model} --input {device}", "evaluate {device} --reference {other}",
+     "score {model} --source {other} --target {device}", "prove {model} --text {device}",
+     "shortlist {model} --source {device} --target {other} --output {out}"],
+)  # fmt: skip
+def test_a_source_without_end_is_refused_at_its_first_line(line, device, headway, corpus, model_folder, tmp_path):
+    names = {"model": model_folder, "device": device, "other": corpus[0], "out": tmp_path / "out"}
+    assert f"{device}: line 1 is " in headway(*line.format(**names).split()).only_complaint
+    assert not (tmp_path / "out").exists()
+
+
+def test_lines_from_a_pipe_are_read_once_where_once_is_enough(headway, model_folder, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["sh", "-c", f"echo le chat > {tmp_path / 'pipe'}"]):
+        assert len(headway("translate", model_folder, "--input", tmp_path / "pipe", "--beam", 1).lines) == 1
+
+
+@pytest.mark.parametrize("number", ["99999999999", "9" * 40, "-1", "1.5", "²"])
+def test_an_entry_of_an_n_best_list_for_no_line_is_refused(number, headway, corpus, model_folder, tmp_path):
+    (tmp_path / "list").write_text(f"0 ||| LE CHAT\n{number} ||| LE CHIEN\n")
+    told = headway("score", model_folder, "--source", corpus[0], "--nbest", tmp_path / "list").complaint
+    assert f"{tmp_path / 'list'}: line 2" in told
 
 
 def test_blank_lines_stay_blank(headway, model_folder):

@@ -81,9 +81,10 @@ def command(
     from headway.cli.synthetic import Run
     from headway.cli.terminal import Terminal
     from headway.data.noise import noised
-    from headway.data.text import read_lines
+    from headway.data.text import read_lines, refuse_streams
     from headway.synthesis import translations
 
+    refuse_streams(monolingual, source, target)
     run = Run(out, choose_device(device), resume=resume, time=time, settings=set_ or ())
     if run.begun:
         return run.go_on()

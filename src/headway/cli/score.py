@@ -1,9 +1,10 @@
 """`headway score`."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import islice, repeat, zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -169,25 +170,26 @@ def _text(record: dict[str, Any], name: str, where: str) -> str:
 
 def _listed(source: Path | None, nbest: Path, invalid: Invalid) -> Iterator[Pair]:
     """The entries of an n-best list, whose numbers never fall, each with its source, if there is any."""
-    sources: Iterator[str | None] = repeat("") if source is None else read_lines(source, invalid=invalid)
-    current, text = -1, None
+    sources = iter(()) if source is None else read_lines(source, invalid=invalid)
+    current, text = -1, "" if source is None else None
     for number, line in enumerate(read_lines(nbest, invalid=invalid), start=1):
         where = f"{nbest}: line {number}"
         if line is None:
             yield Pair(where, None, None)
             continue
         fields = [field.strip() for field in line.split("|||")]
-        if len(fields) < 2 or not (fields[0].isascii() and fields[0].isdecimal()):
+        if len(fields) < 2 or not re.fullmatch("[0-9]{1,18}", fields[0]):
             raise DataError(f"{where}: no entry of an n-best list; write 'line ||| text', the line from 0")
-        wanted = int(fields[0][:18])
+        wanted = int(fields[0])
         if wanted < current:
             raise DataError(f"{where}: line {wanted} comes after line {current}; sort the list by its first column")
-        while current < wanted:
+        while source is not None and current < wanted:
             try:
                 current, text = current + 1, next(sources)
             except StopIteration:
                 told = f"{where}: names line {wanted} of {source}"
                 raise DataError(f"{told}, which has {current + 1}; lines count from 0") from None
+        current = wanted
         yield Pair(where, text, fields[1], fields)
 
 

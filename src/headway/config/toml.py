@@ -15,11 +15,18 @@ WORDS = {"valid array": "list in square brackets", "a valid string": "text", "an
 """What pydantic calls things, and what they are in a recipe."""
 Model = TypeVar("Model", bound=BaseModel)
 
+LARGEST_RECIPE = 1 << 20
+"""Bytes of a recipe; a larger file is refused before it is parsed."""
+
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a recipe; what cannot be read or parsed is a `ConfigError` that names the file."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_RECIPE + 1)
+        if len(content) > LARGEST_RECIPE:
+            raise ConfigError(f"{path}: larger than {LARGEST_RECIPE} bytes; no recipe is, give another file")
+        text = content.decode("utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); give the path of a TOML recipe") from None
     except UnicodeDecodeError as error:

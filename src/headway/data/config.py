@@ -210,7 +210,7 @@ class DataConfig(Settings):
 
     def _files(self, source: Shards, target: Shards | None, tags: tuple[str, ...] = ()) -> Files:
         other = None if target is None else self._placed(target)
-        return Files(self._placed(source), other, self.columns, self.fields, tags)
+        return Files(self._placed(source), other, self.columns, self.fields, tags, again=True)
 
     def _placed(self, paths: Shards) -> Shards:
         return self.folder / paths if isinstance(paths, Path) else tuple(self.folder / path for path in paths)

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from headway.data.model_one import IdPairs, learn_translations, ranked
+from headway.data.text import refuse_streams
 from headway.data.tokenizer import Tokenizer
 from headway.disk import write_output
 from headway.errors import FolderError
@@ -112,6 +113,7 @@ class Lexicon:
     @classmethod
     def load(cls, path: Path) -> "Lexicon":
         """Read what `save` wrote; any other file, or one whose ids are out of range, is a `FolderError`."""
+        refuse_streams(path)
         try:
             with safe_open(path, framework="numpy") as file:
                 facts = json.loads((file.metadata() or {}).get(_FACTS, "{}"))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headway.data.links import Sides, linked
 from headway.data.parquet import read_parquet
-from headway.data.text import Invalid, read_lines
+from headway.data.text import Invalid, read_lines, refuse_streams
 from headway.errors import DataError
 
 NOT_UTF8 = "not UTF-8"
@@ -55,6 +55,8 @@ class Files:
     """Word alignments, a line for every pair."""
     alone: bool = False
     """There is one side only: every line is a target, and its source is empty."""
+    again: bool = False
+    """They are read more than once: none may be a pipe."""
 
     def __post_init__(self) -> None:
         if min(self.columns) < 1:
@@ -70,9 +72,11 @@ class Files:
     def shards(self) -> tuple[Shard, ...]:
         """The corpus file by file, as it was when first asked for."""
         sources = _found(self.source)
+        targets = [] if self.target is None else _found(self.target)
+        if self.again:
+            refuse_streams(*sources, *targets, self.alignment)
         if self.target is None:
             return tuple(Shard(source, None) for source in sources)
-        targets = _found(self.target)
         if len(sources) != len(targets):
             told = f"{len(sources)} source files and {len(targets)} target files"
             raise DataError(f"{self.name}: {told}; give equally many, the n-th translating the n-th")

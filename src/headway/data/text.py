@@ -1,7 +1,9 @@
 """Lines of text as they stand in a file, and the identity of that file."""
 
+import codecs
 import gzip
 import hashlib
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,11 @@ LONGEST_LINE = 1 << 20
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
+_OTHERS = {
+    "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),  # whose mark may begin as that of UTF-16
+    "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
+"""Encodings that tell what they are at the beginning of a file."""
 
 Invalid = Literal["refuse", "skip"]
 """What a line that is not UTF-8 gets: a `DataError`, or None in its place."""
@@ -64,10 +71,18 @@ def _decoded(stream: BufferedIOBase, name: str, invalid: Invalid) -> Iterator[st
         except UnicodeDecodeError as error:
             if invalid == "refuse":
                 place = f"byte {error.start + 1} of the line, offset {offset + start + error.start} in the text"
-                remedy = "save the file as UTF-8, or ask for such lines to be skipped"
+                remedy = _looks_like(piece) or "save the file as UTF-8, or ask for such lines to be skipped"
                 raise DataError(f"{name}: line {number} is not UTF-8 at {place}; {remedy}") from None
         yield line
         offset += len(piece)
+
+
+def _looks_like(piece: bytes) -> str:
+    """What a user should do about lines in another encoding, where they show which it is."""
+    marked = (name for name, marks in _OTHERS.items() if piece.startswith(marks))
+    unmarked = (name for name, nuls in (("UTF-16BE", piece[::2]), ("UTF-16LE", piece[1::2])) if nuls and not any(nuls))
+    name = next(marked, None) or next(unmarked, None)
+    return f"it looks like {name[:6]}; convert it with iconv -f {name} -t UTF-8" if name else ""
 
 
 @contextmanager
@@ -111,8 +126,20 @@ class Fingerprint:
     sha256: str
 
 
+def refuse_streams(*paths: Path | None) -> None:
+    """Refuse pipes and devices where files are read more than once; one that is not there is refused when read."""
+    for path in paths:
+        try:
+            mode = stat.S_IFREG if path is None else path.stat().st_mode
+        except (OSError, ValueError):
+            continue
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise DataError(f"{path}: is a pipe or a device, which can be read only once; write its content to a file")
+
+
 def fingerprint(path: Path) -> Fingerprint:
     """Take a file's fingerprint, of its bytes as stored (gzip is not unpacked)."""
+    refuse_streams(path)
     with explained(str(path)):
         state = path.stat()
         with path.open("rb") as file:

@@ -14,7 +14,8 @@ from pydantic import Field
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from headway.config import Settings
-from headway.data.text import explained
+from headway.data.components import check_pieces, checked
+from headway.data.text import explained, refuse_streams
 from headway.disk import write_bytes
 from headway.errors import ConfigError, DataError
 
@@ -27,6 +28,10 @@ TAG = "<tag:{}>"
 LARGEST_FILE = 64 * 2**20
 """More bytes than any vocabulary needs; a larger file is refused before it is parsed."""
 
+LONGEST_WORD = 1000
+"""Characters without a blank, or blanks, that are learnt from as one word: learning takes the square of that."""
+
+_LONG = re.compile(rf"(\S{{{LONGEST_WORD}}})|\S++|(\s{{1,{LONGEST_WORD}}})\s*+")
 _TAGGED = re.compile(re.escape(TAG).replace(r"\{\}", "(.+)"))
 _NAMES = {
     "padding": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>"),
@@ -165,6 +170,9 @@ class JsonTokenizer(Tokenizer):
         matched = ((_TAGGED.fullmatch(content), place) for content, place in added)
         tags = {match[1]: place for match, place in matched if match}
         super().__init__(size, {role: ids[0] for role, ids in found.items()}, tags)
+        tokens = backend.get_added_tokens_decoder().values()
+        if backend.normalizer and any(t.normalized and not backend.normalizer.normalize_str(t.content) for t in tokens):
+            raise DataError(f"{where}: an added token of which its normalizer leaves nothing; take it out")
         self.backend = backend
         self.byte_level = "ByteLevel" in json.dumps(json.loads(backend.to_str())["decoder"])
         self._prepends = backend.normalizer is not None and backend.normalizer.normalize_str("x") == " x"
@@ -275,7 +283,7 @@ def _trained(texts: Iterable[str], config: TokenizerConfig, specials: list[str])
         backend.decoder = decoders.Fuse()
     else:
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        texts = _without_specials(texts, specials)
+        texts = _without_specials(_divided(texts), specials)
     common.setdefault("vocab_size", 2**31 - 1)  # the library would stop at 30,000
     backend.train_from_iterator(_checked(texts), trainers.WordLevelTrainer(min_frequency=1, **common))
     return backend
@@ -296,8 +304,18 @@ def _trained_bpe(texts: Iterable[str], config: TokenizerConfig, common: dict[str
     backend.normalizer = normalizers.Prepend(" ")
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend.train_from_iterator(_checked(texts), trainers.BpeTrainer(initial_alphabet=alphabet, **common))
+    backend.train_from_iterator(_checked(_divided(texts)), trainers.BpeTrainer(initial_alphabet=alphabet, **common))
     return backend
+
+
+def _divided(texts: Iterable[str]) -> Iterator[str]:
+    """Long words in pieces, each on a line of its own, so that nothing is learnt from where they meet; fewer blanks."""
+    for text in texts:
+        yield _LONG.sub(_piece, text) if len(text) > LONGEST_WORD else text
+
+
+def _piece(word: re.Match[str]) -> str:
+    return f"{word[1]}\n" if word[1] else word[2] or word[0]
 
 
 def _without_specials(texts: Iterable[str], specials: Sequence[str]) -> Iterator[str]:
@@ -325,6 +343,7 @@ def _refuse_surrogates(texts: Sequence[str]) -> None:
 
 
 def _content(path: Path) -> bytes:
+    refuse_streams(path)
     with explained(str(path)), path.open("rb") as file:
         content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
@@ -334,7 +353,7 @@ def _content(path: Path) -> bytes:
 
 def _json(content: bytes, path: Path) -> JsonTokenizer:
     with _blamed(f"{path}: not a tokenizer.json"):
-        return JsonTokenizer(tokenizers.Tokenizer.from_str(content.decode("utf-8")), str(path))
+        return JsonTokenizer(tokenizers.Tokenizer.from_str(checked(content, str(path))), str(path))
 
 
 @contextmanager
@@ -356,6 +375,7 @@ def _sentencepiece(content: bytes, path: Path) -> SentencePieceTokenizer:
         import sentencepiece
     except ImportError:
         raise DataError(f"{path}: sentencepiece is missing; pip install 'headway[sentencepiece]'") from None
+    check_pieces(content, str(path))
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=content)
     except (RuntimeError, TypeError, ValueError) as error:

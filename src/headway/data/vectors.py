@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.text import BYTE_ORDER_MARK, LONGEST_LINE, Reader, opened
+from headway.data.text import BYTE_ORDER_MARK, LONGEST_LINE, Reader, opened, refuse_streams
 from headway.errors import DataError
 
 WIDEST = 1 << 16
@@ -29,6 +29,7 @@ def read_vectors(path: Path, wanted: Collection[str]) -> tuple[dict[str, Vector]
     """
     names = {word.encode("utf-8"): word for word in wanted}
     vectors: dict[str, Vector] = {}
+    refuse_streams(path)
     with opened(path) as stream:
         lines = _lines(stream, path)
         first = next(lines, (f"{path}: line 1", b""))[1].removeprefix(BYTE_ORDER_MARK)

@@ -7,7 +7,7 @@ import pytest
 
 from headway.data import plan as module
 from headway.data.plan import fill, plan_epoch
-from headway.data.store import TokenStore, build_store
+from headway.data.store import build_store
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.errors import ConfigError, DataError, FolderError
 
@@ -161,9 +161,9 @@ def test_batches_of_a_block_do_not_come_in_order_of_length(lengths, tmp_path):
 
 
 def test_fill_counts_tokens_against_cells(tmp_path):
-    lengths = np.array([[3, 1], [1, 1]], np.int32)
-    store = TokenStore(tmp_path, {"dropped": 0, "pairs": 2, "corpora": [2]})
-    vars(store)["_arrays"] = {"source.lengths": lengths[0], "target.lengths": lengths[1]}
+    words = Tokenizer.train(["a b c"], TokenizerConfig(kind="words"))
+    store = build_store(tmp_path / "store", [("a b c", "a"), ("b", "c")], words, words, key={})
+    lengths = store.source_lengths, store.target_lengths
     assert fill(planned(lengths, tmp_path, budget=8), store) == (4 + 2 + 2 + 2) / (8 + 4)
     assert fill(planned(lengths, tmp_path, layout="packed"), store) == 1.0
 

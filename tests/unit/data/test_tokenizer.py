@@ -286,3 +286,23 @@ def test_sentencepiece_missing_names_the_extra(tmp_path, monkeypatch):
     (tmp_path / "pieces.model").write_bytes(b"anything")
     with pytest.raises(DataError, match=r"pip install 'headway\[sentencepiece\]'"):
         Tokenizer.load(tmp_path / "pieces.model")
+
+
+@pytest.mark.parametrize("letters", ["a", " ", "\u0301", "ab", "語", "a."], ids=ascii)
+@pytest.mark.parametrize("kind", ["bpe", "words"])
+def test_a_word_without_end_is_learnt_from_in_pieces(kind, letters):
+    """What the library would learn from one word alone would take the square of its length."""
+    config = TokenizerConfig(kind=kind, vocabulary=320)
+    text = (letters * 300_000)[:300_000]
+    learnt = Tokenizer.train([*LINES, text], config)
+    assert max(len(learnt.spelling(token)) for token in range(learnt.size)) <= module.LONGEST_WORD
+    assert learnt.fingerprint() == Tokenizer.train([*LINES, *module._divided([text])], config).fingerprint()
+    assert max(map(len, next(module._divided([text])).split()), default=0) <= module.LONGEST_WORD
+
+
+@pytest.mark.parametrize("words", [["語" * 999, "le", "chat"], ["a" * 1000, "b" * 1000], ["x", "", "", "y"] * 300])
+def test_words_up_to_the_limit_are_learnt_from_as_they_stand(words):
+    text = " ".join(words)
+    divided = next(module._divided([text]))
+    assert divided.replace("\n", "") == text
+    assert divided.split() == text.split()
