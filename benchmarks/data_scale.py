@@ -18,6 +18,8 @@ from pathlib import Path
 
 SAMPLE = 100_000  # sentences the tokenizer learns from
 KEY = {"corpus": "synthetic"}
+RARE = 0.3
+"""The share of pairs with a word on each side that stands nowhere else, as in natural text."""
 
 
 def words(count: int, seed: int) -> list[str]:
@@ -35,7 +37,11 @@ def synthetic(count: int) -> Iterator[tuple[str, str]]:
     for _ in range(count):
         length = chance.randint(3, 24)
         chosen = chance.choices(range(20_000), cum_weights=weights, k=length)
-        yield " ".join([source[i] for i in chosen]), " ".join([target[i] for i in chosen])
+        sides = [source[i] for i in chosen], [target[i] for i in chosen]
+        if chance.random() < RARE:
+            for side in sides:
+                side[0] = f"{chance.getrandbits(40):x}"
+        yield " ".join(sides[0]), " ".join(sides[1])
 
 
 def peak_megabytes() -> float:

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import random
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,12 @@ LARGEST_FILE = 64 * 2**20
 LONGEST_WORD = 1000
 """Characters without a blank, or blanks, that are learnt from as one word: learning takes the square of that."""
 
+MOST_WORDS = 100_000
+"""Different words that subwords are learnt from; each takes about a kilobyte."""
+REPEATED = 100
+"""Times a word stands in one text where it is repeated."""
+
+_WORD = re.compile(" +[^ ]+| +$")
 _LONG = re.compile(rf"(\S{{{LONGEST_WORD}}})|\S++|(\s{{1,{LONGEST_WORD}}})\s*+")
 _TAGGED = re.compile(re.escape(TAG).replace(r"\{\}", "(.+)"))
 _NAMES = {
@@ -304,8 +312,36 @@ def _trained_bpe(texts: Iterable[str], config: TokenizerConfig, common: dict[str
     backend.normalizer = normalizers.Prepend(" ")
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend.train_from_iterator(_checked(_divided(texts)), trainers.BpeTrainer(initial_alphabet=alphabet, **common))
+    counted = _counted(_checked(_divided(texts)))
+    backend.train_from_iterator(counted, trainers.BpeTrainer(initial_alphabet=alphabet, **common))
     return backend
+
+
+def _counted(texts: Iterable[str]) -> Iterator[str]:
+    """The words of the texts, each as often as it stands there: what is learnt is the same, and memory is bounded.
+
+    Beyond `MOST_WORDS` different words a sample of the rare ones stands for all of them, each as often as makes up for
+    those left out (sticky sampling, Manku and Motwani 2002). A word is what stands between blanks, with all blanks
+    before it but one, which the tokenizer puts back.
+    """
+    counts: Counter[str] = Counter()
+    chance, bits = random.Random(0), 0  # a new word is taken in with a probability of 2^-bits
+    for text in texts:
+        words = [word[1:] for word in _WORD.findall(f" {text}")]
+        if not bits:
+            counts.update(words)
+        for word in words if bits else ():
+            if word in counts or not chance.getrandbits(bits):
+                counts[word] += 1 if word in counts else 2**bits
+        while len(counts) > MOST_WORDS:
+            bits += 1
+            for word in [word for word, count in counts.items() if count < 2**bits]:
+                counts[word] = 2**bits if chance.random() < counts[word] / 2**bits else 0
+            counts = +counts
+    for word, count in counts.items():
+        most = REPEATED if word.strip(" ") else 1  # blanks side by side would be one word
+        for start in range(0, count, most):
+            yield " ".join([word] * min(most, count - start))
 
 
 def _divided(texts: Iterable[str]) -> Iterator[str]:

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -306,3 +307,33 @@ def test_words_up_to_the_limit_are_learnt_from_as_they_stand(words):
     divided = next(module._divided([text]))
     assert divided.replace("\n", "") == text
     assert divided.split() == text.split()
+
+
+ODD_BLANKS = [
+    "a  b\tc ",
+    "  x\u00a0y  z",
+    "le chat\n",
+    "\t\ttab",
+    "",
+    " ",
+    "x" * 30 + "  ",
+    "你好世界 再见",
+    "the cat the cat's",
+]
+
+
+@pytest.mark.parametrize("texts", [ODD_BLANKS * 3, [f"le chat {n % 7} voit la pomme {n % 13}" for n in range(300)]])
+def test_counted_words_teach_what_the_texts_teach(texts, monkeypatch):
+    learned = Tokenizer.train(texts, TokenizerConfig(vocabulary=320)).to_bytes()
+    monkeypatch.setattr(module, "_counted", iter)
+    assert Tokenizer.train(texts, TokenizerConfig(vocabulary=320)).to_bytes() == learned
+
+
+def test_of_many_different_words_the_common_ones_and_a_share_of_the_rare_ones_are_learnt_from(monkeypatch):
+    monkeypatch.setattr(module, "MOST_WORDS", 100)
+    texts = [f"common rare{n} {'late' * (n >= 1500)}" for n in range(3000)]
+    found = Counter(" ".join(module._counted(texts)).split())
+    assert len(found) <= 100
+    assert found["common"] == 3000
+    assert 1300 < found["late"] < 1700
+    assert 1500 < found.total() - 4500 < 6000  # the few stand for all
