@@ -1,7 +1,7 @@
 """Objectives: from a model and a batch to a loss as a sum and a count."""
 
 from headway.objectives.consistency import ConsistentLikelihood
-from headway.objectives.ctc import AlignmentLikelihood, without_path
+from headway.objectives.ctc import AlignmentLikelihood, countable, without_path
 from headway.objectives.fertility import FertilityLikelihood, check_alignable
 from headway.objectives.guidance import GuidedLikelihood, check_guidance
 from headway.objectives.likelihood import LabelSmoothedLikelihood
@@ -21,5 +21,6 @@ __all__ = [
     "ScheduledSampling",
     "check_alignable",
     "check_guidance",
+    "countable",
     "without_path",
 ]
