@@ -48,7 +48,7 @@ class AlignmentLikelihood:
 
 
 def countable(config: ModelConfig, batch: Batch) -> Batch:
-    """The batch with the units that its loss counts, before any process has made one: pairs without a path have none."""
+    """The batch with the units that its loss will count: pairs without a path have none."""
     if not isinstance(config, CtcConfig) or not batch.units:
         return batch
     labels, lengths = labels_of(batch)

@@ -15,10 +15,12 @@ from headway.data.batches import Batch
 from headway.errors import ConfigError, DataError, FolderError, HeadwayError, Interrupted
 from headway.folders import sha256
 from headway.models.ctc import CtcConfig
+from headway.objectives import guided_head
 from headway.sequences import Sequences
 from headway.training.checkpoint import parameters
 from headway.training.parallel import Parallel
 from headway.training.trainer import Validation
+from hostile_folders import change_config
 from workspaces import leave_workspace
 
 
@@ -223,6 +225,24 @@ def aligned_batch(pairs):
     labels = Sequences.pad([[*target, 2] for _, target in pairs], 0)
     target = Sequences.pad([[1, *target] for _, target in pairs], 0)
     return Batch(source, target, labels.tokens, int(labels.lengths.sum()))
+
+
+def test_the_guided_head_stands_in_the_model_folder_and_is_known_of_a_checkpoint(recipe, run, tmp_path, corpus):
+    links = tmp_path / "links"
+    links.write_text("0-0\n" * 300)
+    settings = recipe(steps=1, validate_every=1, guided_alignment=0.1, layout="padded")
+    settings = settings.model_copy(update={"data": settings.data.model_copy(update={"alignment": links})})
+    folder = run(settings, tmp_path / "run")
+    card = json.loads((folder / "config.json").read_text())
+    assert card["guided"] == {"layer": 0, "head": 0}
+    for path in (folder, tmp_path / "run/checkpoints/step-000000001"):
+        assert headway.load(path).guided == guided_head(settings.model)
+    headway.load(folder).save(tmp_path / "again")
+    assert headway.load(tmp_path / "again").guided == guided_head(settings.model)
+    older = tmp_path / "older"
+    shutil.copytree(folder, older)
+    change_config(older, lambda tree: tree.pop("guided"))
+    assert headway.load(older).guided is None
 
 
 def test_an_update_that_is_not_finite_is_skipped_and_ten_in_a_row_stop(trainer, screen):
