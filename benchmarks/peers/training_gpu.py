@@ -337,9 +337,10 @@ def _nowhere(vocabulary: int, longest: int) -> Any:
     from headway.data.tokenizer import JsonTokenizer, TokenizerConfig
 
     class Nothing(TokenStore):
+        source_lengths = target_lengths = np.array([longest - 1], np.int32)
+
         def __init__(self) -> None:
-            self.manifest = {"key": {"tokenizers": []}, "pairs": 0}
-            self.source_lengths = self.target_lengths = np.array([longest - 1], np.int32)
+            self.manifest = {"pairs": 0}
 
         def gather(self, side: Any, pairs: Any) -> Any:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
