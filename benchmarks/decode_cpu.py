@@ -141,6 +141,7 @@ class Team:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
+            process.stdout.close()
         self.log.close()
 
     def give_up(self) -> None:

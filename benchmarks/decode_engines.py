@@ -37,7 +37,7 @@ def by_hand(
         length_penalty=config.length_penalty,
         max_batch_size=batch,
         batch_type="tokens",
-        max_decoding_length=config.limit(longest),
+        max_decoding_length=min(config.limit(longest), backend.own.longest),
         min_decoding_length=0,
         max_input_length=0,
         return_scores=scores,

@@ -143,7 +143,7 @@ def natural(options: argparse.Namespace) -> None:
             (options.output / f"{name.replace(', ', '-').replace(' ', '-')}.txt").write_text("\n".join(texts) + "\n")
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 32, 256, 1024])
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
@@ -152,5 +152,11 @@ if __name__ == "__main__":
     parser.add_argument("--model", type=Path)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--output", type=Path)
-    chosen = parser.parse_args()
-    natural(chosen) if chosen.model else forced(chosen)
+    options = parser.parse_args()
+    if bool(options.model) != bool(options.text):
+        parser.error("--model and --text go together")
+    natural(options) if options.model else forced(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -46,41 +46,47 @@ def child(arguments: list[str]) -> dict[str, Any]:
 
 
 def really_train(arguments: list[str]) -> None:
-    """Train as the command does, with a clock at every update and validation; prints what it took."""
+    """Train as the command does, with a clock wherever updates are settled and at every validation; prints both."""
     import torch
 
     from headway.cli import main
     from headway.training.trainer import Trainer
 
-    updates: list[tuple[float, int]] = []
+    moments: list[tuple[float, int, int]] = []
+    """When updates had become known, how many, and their target tokens; none at the end of a validation."""
     validations: list[float] = []
-    update, validate = Trainer.update, Trainer._validate
+    settle, validate = Trainer._settle, Trainer._validate
 
-    def timed_update(self: Trainer, batches: Any) -> Any:
-        done = update(self, batches)
-        updates.append((time.monotonic(), sum(batch.units for batch in batches)))
-        return done
+    def timed_settle(self: Trainer) -> None:
+        begun = [each.units for each in self._begun]
+        settle(self)
+        if begun:
+            moments.append((time.monotonic(), len(begun), sum(begun)))
 
     def timed_validate(self: Trainer) -> None:
         begun = time.monotonic()
         validate(self)
         validations.append(time.monotonic() - begun)
-        updates.append((time.monotonic(), 0))
+        moments.append((time.monotonic(), 0, 0))
 
-    Trainer.update, Trainer._validate = timed_update, timed_validate  # type: ignore[method-assign]  # to be timed
+    Trainer._settle, Trainer._validate = timed_settle, timed_validate  # type: ignore[method-assign]  # to be timed
     begun = time.monotonic()
     try:
         main(["train", *arguments])
     except SystemExit as ended:
         if ended.code:
             raise
+    finally:
+        Trainer._settle, Trainer._validate = settle, validate  # type: ignore[method-assign]  # as they were
     wall = time.monotonic() - begun
-    steps = [(after - before, units) for (before, _), (after, units) in itertools.pairwise(updates) if units]
-    spent = sum(seconds for seconds, _ in steps)
+    spans = [
+        (after - before, done, units) for (before, *_), (after, done, units) in itertools.pairwise(moments) if done
+    ]
+    spent, done, units = (sum(each) for each in zip(*spans, strict=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         peak = torch.cuda.max_memory_allocated()
-    result = {"seconds_per_update": spent / len(steps), "tokens_per_second": sum(units for _, units in steps) / spent}
+    result = {"seconds_per_update": spent / done, "tokens_per_second": units / spent}
     result |= {"peak": peak, "seconds": wall, "validations": len(validations)}
     print(json.dumps(result | {"seconds_per_validation": sum(validations) / len(validations)}), flush=True)
 
@@ -106,6 +112,9 @@ def compared(preset: str, corpus: list[str], options: argparse.Namespace) -> dic
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--really-train"]:
+        really_train(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="the folder of the corpus")
     parser.add_argument("--source", default="train.lc.norm.tok.en", help="its source file")
@@ -128,7 +137,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--really-train"]:
-        really_train(sys.argv[2:])
-    else:
-        main()
+    main()

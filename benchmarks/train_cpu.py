@@ -63,6 +63,7 @@ class Worker:
     def close(self) -> None:
         self.process.stdin.close()
         self.process.wait()
+        self.process.stdout.close()
         self.log.close()
 
 

@@ -11,15 +11,13 @@ from os.path import commonprefix
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from headway.data.alignment import words_of_tokens
 from headway.data.tokenizer import Tokenizer
 from headway.errors import ConfigError
 from headway.inspection import Attention
 from headway.models.model import autoregressive
-from headway.nn.stacks import Weights
-from headway.objectives.guidance import guided_weights
+from headway.objectives import decisive
 from headway.scoring import Tokens, batches, padded
 from headway.translation import Translation
 from headway.translator import END, START, Translator
@@ -31,43 +29,28 @@ Links = list[tuple[int, int]]
 """Numbers of a source and a target word, from 0, in the order of target words."""
 
 
-def word_alignments(
-    translator: Translator, translations: Sequence[Translation], *, guided: bool = False
-) -> list[Links]:
+def word_alignments(translator: Translator, translations: Sequence[Translation]) -> list[Links]:
     """For every translation, each target word with the source word the model looked at most while writing it.
 
     Words are what white space divides. The tokens of a word vote by their summed weights, see `decisive`; start and end
     symbols, tags and blanks have no vote and get none. A source that was cut has links to its beginning only, and the
-    words of one that was read in passages are counted through. `guided` models were trained with guided alignment.
+    words of one that was read in passages are counted through.
     """
     parts = [each.passages or (each,) for each in translations]
-    found = iter(_links(translator, [part for each in parts for part in each], guided=guided))
+    found = iter(_links(translator, [part for each in parts for part in each]))
     return [
         _counted_through(whole, [next(found) for _ in each]) for whole, each in zip(translations, parts, strict=True)
     ]
 
 
-def decisive(cross_weights: Weights, *, guided: bool) -> Float[Tensor, "batch target source"]:
-    """The cross attention that decides which words are linked: of the head that was taught, or the mean of many.
-
-    Without guidance it is the mean over all heads of the last two layers: which of the two looks at what is being
-    translated differs from model to model, and the other one is diffuse.
-    """
-    if not cross_weights:
-        raise ConfigError("alignment: this model has no attention to the source; use one that has")
-    if guided:
-        return guided_weights(cross_weights)
-    return torch.stack(cross_weights[-2:]).mean((0, 2))
-
-
-def _links(translator: Translator, translations: Sequence[Translation], *, guided: bool) -> list[Links]:
+def _links(translator: Translator, translations: Sequence[Translation]) -> list[Links]:
     """The links of translations that were read in one piece."""
     pairs = _tokens(translator, translations)
     sources = words_of_tokens(translator.source, [each.source for each in translations])
     links: list[Links] = [[] for _ in translations]
     for batch in batches(pairs, WEIGHTS, squared=True):
         chosen = [pairs[index] for index in batch]
-        for index, weights in zip(batch, _decisive_weights(translator, chosen, guided=guided), strict=True):
+        for index, weights in zip(batch, _decisive_weights(translator, chosen), strict=True):
             tags = [-1] * len(translations[index].tags)
             words = [*tags, *sources[index]][: len(pairs[index][0])]
             links[index] = linked(weights, words, written_words(translator.target, pairs[index][1]))
@@ -136,13 +119,13 @@ def _tokens(translator: Translator, translations: Sequence[Translation]) -> list
 
 
 @torch.inference_mode()
-def _decisive_weights(
-    translator: Translator, pairs: Sequence[Tokens], *, guided: bool
-) -> Float[np.ndarray, "batch target source"]:
+def _decisive_weights(translator: Translator, pairs: Sequence[Tokens]) -> Float[np.ndarray, "batch target source"]:
     source, given = padded(translator, pairs)
     model = autoregressive(translator.model, "alignment")
     decoded = model.decode(given, model.encode(source), need_weights=True)
-    return decisive(decoded.cross_weights, guided=guided).float().cpu().numpy()
+    if not decoded.cross_weights:
+        raise ConfigError("alignment: this model has no attention to the source; use one that has")
+    return decisive(decoded.cross_weights, translator.guided).float().cpu().numpy()
 
 
 Kinds = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -187,6 +170,7 @@ def _shown(translator: Translator, translation: Translation, pair: Tokens, weigh
         cross=cross,
         translation=str(translation),
         sentence=translation.source,
+        guided=translator.guided,
     )
 
 

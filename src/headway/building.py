@@ -1,6 +1,5 @@
 """The parts of a run, each from the recipe."""
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -27,6 +26,7 @@ from headway.objectives import (
     ScheduledSampling,
 )
 from headway.recipe import Recipe
+from headway.runtime.memory import all_memory
 from headway.training.config import TrainingConfig
 from headway.training.optimiser import Optimiser
 
@@ -50,10 +50,10 @@ def build_model(recipe: Recipe, prepared: Prepared) -> Model:
 def _refuse_too_large(config: ModelConfig, vocabulary: int) -> None:
     """Refuse a model that this machine could not hold, before it is tried."""
     count = config.fewest_parameters(vocabulary)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = all_memory()
     if 16 * count > memory:  # weights, gradients and two moments of four bytes each
         told = f"{count / 1e6:,.0f} M parameters take {16 * count / 2**30:,.0f} GiB to train"
-        raise ConfigError(f"model: {told}, the machine has {memory / 2**30:,.0f}; lower dim, hidden or the layers")
+        raise ConfigError(f"model: {told}, there are {memory / 2**30:,.0f} here; lower dim, hidden or the layers")
 
 
 def feed_of(recipe: Recipe, prepared: Prepared, out: Path) -> Feed:

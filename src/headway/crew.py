@@ -6,18 +6,16 @@ import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from headway.errors import HeadwayError
 from headway.runtime.cores import read_cores
+from headway.runtime.memory import free_memory, own_memory
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
-SYSTEM = Path("/proc")
-CONTROL = Path("/sys/fs/cgroup")
 AHEAD = 3
 """Questions a worker that are read but whose answers are not yet handed on, at most."""
 
@@ -25,32 +23,10 @@ AHEAD = 3
 def affordable() -> int:
     """How many processes like this one are reasonable: one a core, and no more than memory has room for."""
     cores = read_cores().available
-    taken, free = _kibibytes("self/status", "VmRSS"), [_kibibytes("meminfo", "MemAvailable"), _allowed()]
-    known = [each for each in free if each is not None]
-    if not taken or not known:  # not Linux, or a part of it hidden
+    taken, free = own_memory("VmRSS"), free_memory()
+    if not taken or free is None:  # not Linux, or a part of it hidden
         return cores
-    return max(1, min(cores, min(known) // taken))
-
-
-def _allowed() -> int | None:
-    """Kibibytes a container may still take; None where nothing limits it."""
-    most, taken, *_ = [*_words(CONTROL / "memory.max"), *_words(CONTROL / "memory.current"), "", ""]
-    return max(0, int(most) - int(taken)) // 1024 if most.isdecimal() and taken.isdecimal() else None
-
-
-def _kibibytes(file: str, name: str) -> int | None:
-    """What the system says of memory; None where it says nothing."""
-    words = _words(SYSTEM / file)
-    value = words[words.index(f"{name}:") + 1] if f"{name}:" in words[:-1] else ""
-    return int(value) if value.isdecimal() else None
-
-
-def _words(file: Path) -> list[str]:
-    """The words of a file; none where it cannot be read."""
-    try:
-        return file.read_text().split()
-    except (OSError, ValueError):
-        return []
+    return max(1, min(cores, free // taken))
 
 
 class Crew(Generic[Question, Answer]):

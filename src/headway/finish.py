@@ -10,6 +10,7 @@ from headway.data.preparation import Prepared
 from headway.errors import FolderError, HeadwayError
 from headway.folders import verify_folder
 from headway.models.model import Autoregressive, Model
+from headway.objectives import guided_head
 from headway.recipe import Recipe
 from headway.run_folder import BEST
 from headway.training.checkpoint import load_parameters
@@ -44,7 +45,8 @@ def finish(trainer: Trainer, prepared: Prepared, recipe: Recipe, out: Path, say:
     assert isinstance(trainer.validate, Validator)
     _warn_if_untrained(model, found, unigram_loss(prepared, trainer.validate.batches), say)
     trainer.journal.scalars(step, {f"final/{name}": value for name, value in found.scores.items()})
-    translator = Translator(model, prepared.source, prepared.target, recipe.decoding)
+    guided = guided_head(model.config) if recipe.training.guided_alignment else None
+    translator = Translator(model, prepared.source, prepared.target, recipe.decoding, guided=guided)
     translator.save(folder, scores=found.scores, readme=model_card(recipe, found, step), step=step, replace=True)
 
 

@@ -93,8 +93,8 @@ class _Learner:
         """One forward and backward pass without smoothing: nats a token."""
         with self.arithmetic:  # anew for every pass: it keeps low-precision copies of the weights while it lasts
             loss = self.forward(self.batch, 1)
-        (loss.total / loss.units).backward()
-        return float(loss.surprise) / loss.units
+        (loss.total / max(loss.units, 1)).backward()
+        return float(loss.surprise) / max(loss.units, 1)
 
 
 def _speed(learn: _Learner, pairs: int, screen: Screen) -> None:

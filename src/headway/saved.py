@@ -16,6 +16,7 @@ from headway.errors import FolderError
 from headway.folders import replace_folder, verify_folder, write_folder
 from headway.models.catalog import CATALOG, AnyModelConfig, read_model_config
 from headway.models.model import Model, ModelConfig
+from headway.objectives import GuidedHead, guided_head
 from headway.search import DecodingConfig
 from headway.training.checkpoint import load_parameters, parameters, read_tensors, write_tensors
 
@@ -43,6 +44,8 @@ class Card(Settings):
     """How to decode unless told otherwise."""
     scores: dict[str, float] = Field(default_factory=dict)
     """What the model reached on its validation set."""
+    guided: GuidedHead | None = None
+    """The head of cross attention that was taught which words translate which, where one was."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Saved:
     source: Tokenizer
     target: Tokenizer
     decoding: DecodingConfig
+    guided: GuidedHead | None = None
+    """The head of cross attention that was taught which words translate which, where one was."""
 
 
 def model_folder(folder: Path) -> Path:
@@ -91,6 +96,7 @@ def write_saved(
         tokenizer=saved.source.file_name,
         decoding=saved.decoding,
         scores=dict(scores),
+        guided=saved.guided,
     )
 
     def fill(aside: Path) -> None:
@@ -119,7 +125,7 @@ def _model_folder(path: Path, manifest: Mapping[str, Any], device: str | torch.d
                 f"{path / name}: {tokenizer.size} tokens, the model has {size}; they do not belong together"
             )
     model = _model(path / "model.safetensors", path / "config.json", card.model, sizes)
-    return Saved(model.to(device), source, target, card.decoding)
+    return Saved(model.to(device), source, target, card.decoding, card.guided)
 
 
 def _checkpoint(path: Path, manifest: Mapping[str, Any], device: str | torch.device) -> Saved:
@@ -136,9 +142,10 @@ def _checkpoint(path: Path, manifest: Mapping[str, Any], device: str | torch.dev
         raise FolderError(f"{path}: its manifest does not name {weights}; use another checkpoint")
     shape = read_model_config(tree.get("model", {}), f"{config}: model")
     model = _model(path / weights, config, shape, (source.size, target.size))
-    return Saved(
-        model.to(device), source, target, validated(DecodingConfig, tree.get("decoding", {}), f"{config}: decoding")
-    )
+    decoding = validated(DecodingConfig, tree.get("decoding", {}), f"{config}: decoding")
+    training = tree.get("training")
+    guided = isinstance(training, dict) and training.get("guided_alignment")
+    return Saved(model.to(device), source, target, decoding, guided_head(shape) if guided else None)
 
 
 def _run_tokenizers(data: Path) -> tuple[Tokenizer, Tokenizer]:

@@ -23,6 +23,7 @@ from headway.errors import ConfigError
 from headway.inspection import Attention
 from headway.models.model import Model, autoregressive, translating
 from headway.nn.stacks import Weights
+from headway.objectives import GuidedHead
 from headway.passages import joined
 from headway.reading import Reader, Reading, numbered
 from headway.runtime.threads import limit_torch_threads
@@ -50,6 +51,8 @@ class Translator:
     decoding: DecodingConfig
     backend: Backend | None = None
     """What finds the outputs; None for our own engine with this model alone."""
+    guided: GuidedHead | None = None
+    """The head of cross attention that was taught which words translate which, where one was."""
 
     @overload
     def __call__(self, text: Text, **options: Any) -> Translation: ...
@@ -285,6 +288,7 @@ class Translator:
             cross=_stacked(decoded.cross_weights, made, read),
             translation=self.detokenize(tokens),
             sentence=source,
+            guided=self.guided,
         )
 
     @torch.inference_mode()
@@ -326,7 +330,7 @@ class Translator:
         """
         import headway
 
-        saved = Saved(self.model, self.source, self.target, self.decoding)
+        saved = Saved(self.model, self.source, self.target, self.decoding, self.guided)
         write_saved(
             folder,
             saved,
@@ -353,7 +357,8 @@ def load(
     """
     limit_torch_threads()
     first = read_saved(Path(folder), device)
-    translator = Translator(ready(first.model, precision), first.source, first.target, first.decoding)
+    model = ready(first.model, precision)
+    translator = Translator(model, first.source, first.target, first.decoding, guided=first.guided)
     others = [ready(_alike(first, read_saved(Path(each), device), each), precision) for each in ensemble]
     if not others and shortlist is None:
         return translator

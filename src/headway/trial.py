@@ -1,7 +1,6 @@
 """What a dry run and a forecast share: a sample that stands for a corpus, and the memory that was used."""
 
 import json
-import os
 import resource
 import sys
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ from headway.data.pairs import PARQUET_SUFFIX, Files, Pair, read_pairs
 from headway.data.preparation import Prepared, divide, reopen
 from headway.data.text import GZIP_MAGIC, Invalid, explained
 from headway.recipe import Recipe
+from headway.runtime.memory import all_memory
 from headway.screen import Screen
 from headway.start import open_start
 from headway.training.trainer import Update
@@ -157,8 +157,8 @@ def _count_lines(path: Path) -> int:
 
 
 def memory(device: torch.device) -> tuple[int, int]:
-    """The most bytes this process has used at any moment, and what there is: of the GPU, or of the machine."""
+    """The most bytes this process has used at any moment, and what there is: of the GPU, or for a process here."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device), torch.cuda.get_device_properties(device).total_memory
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return used, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return used, all_memory()

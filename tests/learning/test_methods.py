@@ -13,7 +13,7 @@ from headway.objectives import (
     LabelSmoothedLikelihood,
     ScheduledSampling,
 )
-from headway.objectives.guidance import guided_weights
+from headway.objectives.guidance import decisive, guided_head
 from headway.search import DecodingConfig, Request, Symbols, decode
 from headway.sequences import Sequences
 
@@ -75,7 +75,7 @@ def aligned(model):
     batch = reversing(drawn(random.Random(8), 100))
     with torch.inference_mode():
         decoded = model.decode(batch.target, model.encode(batch.source), need_weights=True)
-    looked = guided_weights(decoded.cross_weights).argmax(-1, keepdim=True)
+    looked = decisive(decoded.cross_weights, guided_head(model.config)).argmax(-1, keepdim=True)
     linked = batch.alignment.any(-1)
     return float(batch.alignment.gather(-1, looked)[..., 0][linked].float().mean())
 

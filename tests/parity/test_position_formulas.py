@@ -108,5 +108,17 @@ def test_alibi_slopes_halve_from_head_to_head_and_its_penalty_grows_with_distanc
                 assert bias[0, head, i, j].item() == -(2.0 ** -(head + 1)) * abs(j - (i + 2))
 
 
+@pytest.mark.parametrize(
+    ("heads", "powers"),
+    [
+        (1, [8]), (2, [4, 8]), (3, [4, 8, 2]), (4, [2, 4, 6, 8]), (6, [2, 4, 6, 8, 1, 3]),
+        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]), (16, [place / 2 for place in range(1, 17)]),
+    ],
+)  # fmt: skip
+def test_slopes_of_any_number_of_heads_are_those_of_the_papers_code(heads, powers):
+    """For n that is no power of two: the slopes of the one below, then every other slope of the one above."""
+    assert AlibiPositions(heads).slopes.tolist() == pytest.approx([2.0**-power for power in powers])
+
+
 def test_the_last_query_stands_at_the_last_key():
     assert distances(2, 4, torch.device("cpu")).tolist() == [[-2, -1, 0, 1], [-3, -2, -1, 0]]

@@ -139,50 +139,15 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     assert not any(map(alive, processes))
 
 
-def test_no_more_processes_are_started_than_cores_or_memory_allow(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "read_cores", lambda: Cores(8, 8, 8))
-    monkeypatch.setattr(module, "SYSTEM", tmp_path)
-    monkeypatch.setattr(module, "CONTROL", tmp_path)
-    (tmp_path / "self").mkdir()
-    (tmp_path / "self" / "status").write_text("Name: x\nVmRSS:\t  300 kB\n")
-    for available, found in ((100_000, 8), (1000, 3), (10, 1)):
-        (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {available} kB\n")
-        assert affordable() == found
-
-
-def limited(monkeypatch, folder, **files):
-    """A system of eight cores and much memory, with the limits of a container."""
-    monkeypatch.setattr(module, "read_cores", lambda: Cores(8, 8, 8))
-    monkeypatch.setattr(module, "SYSTEM", folder)
-    monkeypatch.setattr(module, "CONTROL", folder)
-    (folder / "self").mkdir(exist_ok=True)
-    (folder / "self" / "status").write_text("VmRSS:\t  100 kB\n")
-    (folder / "meminfo").write_text("MemAvailable: 99999 kB\n")
-    for name, content in files.items():
-        (folder / name.replace("_", ".")).write_text(f"{content}\n")
-
-
 @pytest.mark.parametrize(
-    ("files", "found"),
-    [({}, 8), ({"memory_max": "max", "memory_current": 7}, 8),
-     ({"memory_max": 409_600, "memory_current": 102_400}, 3), ({"memory_max": 1, "memory_current": 2}, 1),
-     ({"memory_max": 409_600}, 8)],
+    ("quota", "taken", "free", "found"),
+    [
+        (None, 300, 100_000, 8), (None, 300, 1000, 3), (None, 300, 10, 1), (1.5, 300, 100_000, 2),
+        (None, None, 1000, 8), (None, 300, None, 8),  # a system that says nothing of memory
+    ],
 )  # fmt: skip
-def test_the_memory_of_a_container_limits_the_processes(files, found, tmp_path, monkeypatch):
-    limited(monkeypatch, tmp_path, **files)
+def test_no_more_processes_are_started_than_cores_or_memory_allow(quota, taken, free, found, monkeypatch):
+    monkeypatch.setattr(module, "read_cores", lambda: Cores(8, 8, 8, quota))
+    monkeypatch.setattr(module, "own_memory", {"VmRSS": taken}.get)
+    monkeypatch.setattr(module, "free_memory", lambda: free)
     assert affordable() == found
-
-
-def test_a_cpu_quota_limits_the_processes(tmp_path, monkeypatch):
-    limited(monkeypatch, tmp_path)
-    monkeypatch.setattr(module, "read_cores", lambda: Cores(8, 8, 8, quota=1.5))
-    assert affordable() == 2
-
-
-@pytest.mark.parametrize("file", ["meminfo", "self/status"])
-def test_a_system_that_says_nothing_of_memory_is_asked_for_its_cores_alone(file, tmp_path, monkeypatch):
-    limited(monkeypatch, tmp_path)
-    (tmp_path / file).write_text("Name: x\n")
-    assert affordable() == 8
-    (tmp_path / file).unlink()
-    assert affordable() == 8

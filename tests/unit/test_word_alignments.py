@@ -1,18 +1,21 @@
 """What a model looked at in outputs that a search found, and the words that this links."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from headway import alignment
-from headway.alignment import attentions, decisive, linked, word_alignments, written_words
+from headway.alignment import attentions, linked, word_alignments, written_words
+from headway.data.alignment import words_of_tokens
 from headway.data.batches import Batch
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.engine import Engine
+from headway.errors import ConfigError
 from headway.models.transformer import Transformer, TransformerConfig
-from headway.objectives import GuidedLikelihood
+from headway.objectives import GuidedHead, GuidedLikelihood, decisive, guided_head
 from headway.search import DecodingConfig, Hypothesis, Search
 from headway.sequences import Sequences
 from headway.translation import Translation
@@ -70,7 +73,8 @@ def guided():
         optimiser.step()
         optimiser.zero_grad()
         schedule.step()
-    return Translator(model.eval(), WORD_TOKENIZER, WORD_TOKENIZER, DecodingConfig(beam=2, long="split"))
+    decoding = DecodingConfig(beam=2, long="split")
+    return Translator(model.eval(), WORD_TOKENIZER, WORD_TOKENIZER, decoding, guided=guided_head(model.config))
 
 
 @pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 4, "groups": 2}, {"sample": True, "top_k": 2}], ids=str)
@@ -79,7 +83,7 @@ def test_a_guided_head_links_every_word_to_where_it_came_from(options, guided):
     answers = guided([" ".join(words) for words in sentences], **options)
     right = [
         (words, links)
-        for words, answer, links in zip(sentences, answers, word_alignments(guided, answers, guided=True), strict=True)
+        for words, answer, links in zip(sentences, answers, word_alignments(guided, answers), strict=True)
         if answer.split() == words[::-1]
     ]
     assert len(right) > 50
@@ -90,7 +94,7 @@ def test_a_guided_head_links_every_word_to_where_it_came_from(options, guided):
 def test_the_mean_of_all_heads_is_another_choice_and_finds_most_links(guided):
     sentences = drawn(random.Random(7), 100)
     answers = guided([" ".join(words) for words in sentences])
-    found = word_alignments(guided, answers)
+    found = word_alignments(replace(guided, guided=None), answers)
     pairs = [
         (len(words) - 1 - target) == source
         for words, answer, links in zip(sentences, answers, found, strict=True)
@@ -98,22 +102,46 @@ def test_the_mean_of_all_heads_is_another_choice_and_finds_most_links(guided):
         for source, target in links
     ]
     assert sum(pairs) > 0.9 * len(pairs)
-    assert found != word_alignments(guided, answers, guided=True)
+    assert found != word_alignments(guided, answers)
 
 
 def test_the_taught_head_or_all_heads_of_the_last_two_layers_decide():
     model = built().model
     layers = tuple(torch.rand(2, model.config.heads, 4, 5) for _ in range(3))
-    torch.testing.assert_close(decisive(layers, guided=True), layers[1][:, 0])
-    torch.testing.assert_close(decisive(layers, guided=False), (layers[1].mean(1) + layers[2].mean(1)) / 2)
-    torch.testing.assert_close(decisive(layers[:1], guided=False), layers[0].mean(1))
+    torch.testing.assert_close(decisive(layers, guided_head(model.config)), layers[1][:, 0])
+    torch.testing.assert_close(decisive(layers, None), (layers[1].mean(1) + layers[2].mean(1)) / 2)
+    torch.testing.assert_close(decisive(layers[:1], None), layers[0].mean(1))
+    for missing in (GuidedHead(layer=3), GuidedHead(layer=0, head=2)):
+        with pytest.raises(ConfigError, match="is said to be guided, and there is none"):
+            decisive(layers, missing)
+
+
+@pytest.mark.parametrize("head", [None, GuidedHead(layer=1, head=1)], ids=["untaught", "taught"])
+def test_an_attention_pairs_tokens_as_words_are_linked(head):
+    translator = replace(built(), guided=head)
+    answer = translator(TEXTS[2])
+    shown = answer.attention
+    weights = decisive([torch.from_numpy(layer) for layer in shown.cross], head)
+    assert shown.alignment() == [(int(row.argmax()), place) for place, row in enumerate(weights)]
+    assert attentions(translator, [answer])[0].alignment() == shown.alignment()
+    assert shown.guided == head
+    linked_words = linked(
+        weights.numpy()[:-1, :-1],
+        words_of_tokens(translator.source, [TEXTS[2]])[0],
+        written_words(translator.target, answer.hypotheses[0].tokens),
+    )
+    assert word_alignments(translator, [answer]) == [linked_words]
+    assert (
+        replace(translator, guided=None if head else GuidedHead(layer=1, head=1))(TEXTS[2]).attention.alignment()
+        != shown.alignment()
+    )
 
 
 def test_words_of_passages_are_counted_through_the_whole_text(guided):
     chance = random.Random(9)
     words = [word for _ in range(12) for word in drawn(chance, 1)[0]]
     (answer,) = guided([" ".join(words)], beam=1)
-    (links,) = word_alignments(guided, [answer], guided=True)
+    (links,) = word_alignments(guided, [answer])
     assert len(answer.passages) > 1
     inside = {
         (source + read, target + written)
@@ -123,7 +151,7 @@ def test_words_of_passages_are_counted_through_the_whole_text(guided):
             np.cumsum([0, *(len(each.split()) for each in answer.passages)]),
             strict=False,
         )
-        for source, target in word_alignments(guided, [passage], guided=True)[0]
+        for source, target in word_alignments(guided, [passage])[0]
     }
     assert links == sorted(inside, key=lambda link: link[::-1])
     assert max(target for _, target in links) > len(answer.passages[0].split())

@@ -11,6 +11,7 @@ from headway.disk import write_output
 from headway.errors import ConfigError
 from headway.inspection.kinds import KINDS, Kind
 from headway.inspection.page import assemble
+from headway.objectives import GuidedHead, decisive
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Attention:
     translation: str = ""
     sentence: str = ""
     """The source text; when empty, the pages show the source pieces joined."""
+    guided: GuidedHead | None = None
+    """The head of cross attention that was taught which words translate which, where one was."""
 
     def __post_init__(self) -> None:
         """Refuse weights that do not belong to the tokens."""
@@ -67,11 +70,12 @@ class Attention:
     def alignment(self) -> list[tuple[int, int]]:
         """Pair every predicted token with the source position it attends to most, as (source, target).
 
-        The last layer of cross attention decides, averaged over its heads; a model without any gives no pair.
+        As in `headway translate --alignments` the guided head decides, or the mean of all heads of the last two layers;
+        a model without cross attention gives no pair.
         """
         if "cross" not in self.kinds():
             return []
-        strongest = self.cross[-1].mean(axis=0).argmax(axis=-1)
+        strongest = decisive(list(self.cross), self.guided).argmax(-1)
         return [(int(source), target) for target, source in enumerate(strongest)]
 
     def html(self) -> str:

@@ -52,9 +52,9 @@ class ByteNetConfig(ModelConfig):
         return self
 
     @property
-    def attends(self) -> bool:
+    def attending(self) -> int:
         """It reads the source column by column."""
-        return False
+        return 0
 
     @property
     def shape_in_words(self) -> str:

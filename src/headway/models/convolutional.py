@@ -58,6 +58,11 @@ class ConvolutionalConfig(ModelConfig):
         return self
 
     @property
+    def attending(self) -> int:
+        """Every decoder layer looks at the source."""
+        return self.decoder_layers
+
+    @property
     def shape_in_words(self) -> str:
         """Layers of encoder and decoder, the features of a state, and how many positions a convolution sees."""
         return f"{self.encoder_layers}+{self.decoder_layers} layers of {self.dim}, kernel {self.kernel}"

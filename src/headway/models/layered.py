@@ -102,6 +102,11 @@ class StackedConfig(LayeredConfig):
     """Layers of the decoder."""
 
     @property
+    def attending(self) -> int:
+        """Every decoder layer looks at the source."""
+        return self.decoder_layers
+
+    @property
     def shape_in_words(self) -> str:
         """Layers of encoder and decoder, and the features of a state."""
         return f"{self.encoder_layers}+{self.decoder_layers} layers of {self.dim}"

@@ -42,9 +42,9 @@ class ModelConfig(Settings):
     """Training must know which tokens translate which; alignments are found where none are given."""
 
     @property
-    def attends(self) -> bool:
-        """Whether its decoder looks at single tokens of the source, and so has weights to show and to guide."""
-        return self.reads_source
+    def attending(self) -> int:
+        """How many decoder layers look at single tokens of the source, and so have weights to show and to guide."""
+        return int(self.reads_source)
 
     @property
     def packable(self) -> bool:

@@ -66,9 +66,9 @@ class RecurrentConfig(ModelConfig):
         return self
 
     @property
-    def attends(self) -> bool:
-        """One fixed context is the same for all."""
-        return self.attention != "none"
+    def attending(self) -> int:
+        """One layer looks, or none: one fixed context is the same for all."""
+        return int(self.attention != "none")
 
     @property
     def looks(self) -> QueryKind:

@@ -1,6 +1,6 @@
 """The loss of connectionist temporal classification (Graves et al. 2006): the likelihood summed over all alignments."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -43,8 +43,17 @@ class AlignmentLikelihood:
             counted = present & fit[:, None]
             even = -(log_probabilities.mean(-1) * counted).sum()
             total = (1.0 - self.smoothing) * total + self.smoothing * even
-        lost = int(((lengths + 1) * ~fit).sum())
-        return Loss(total, max(0, batch.units - lost), surprise.detach())
+        units = int(((lengths + 1) * fit).sum()) if batch.units else 0
+        return Loss(total, units, surprise.detach())
+
+
+def countable(config: ModelConfig, batch: Batch) -> Batch:
+    """The batch with the units that its loss will count: pairs without a path have none."""
+    if not isinstance(config, CtcConfig) or not batch.units:
+        return batch
+    labels, lengths = labels_of(batch)
+    fit = fits(labels, lengths, config.upsample * batch.source.lengths)
+    return replace(batch, units=int(((lengths + 1) * fit).sum()))
 
 
 def path_loss(

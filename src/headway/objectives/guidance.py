@@ -1,33 +1,65 @@
 """Guided alignment: one head learns to look at the words it translates (Chen et al. 2016; Garg et al. 2019)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from torch import Tensor
 
+from headway.config import Settings
 from headway.data.batches import Batch
 from headway.data.config import DataConfig
 from headway.data.plan import Layout
 from headway.data.tokenizer import TokenizerConfig
 from headway.errors import ConfigError
 from headway.models.model import Model, ModelConfig, autoregressive
-from headway.nn.stacks import Weights
 from headway.objectives.likelihood import LabelSmoothedLikelihood
 from headway.objectives.loss import Loss
 
-HEAD = 0
-"""The head that is guided."""
+
+class GuidedHead(Settings):
+    """The head that was taught where words come from, layers and heads counted from 0."""
+
+    layer: int = Field(ge=0, lt=256)
+    """The decoder layer it stands in."""
+    head: int = Field(0, ge=0, lt=256)
+    """Its place among the heads of that layer."""
+
+
+def guided_head(model: ModelConfig) -> GuidedHead:
+    """The head that training guides: as in Garg et al. the first of the last decoder layer but one, or of the only."""
+    return GuidedHead(layer=max(model.attending - 2, 0))
+
+
+Layer = TypeVar("Layer", Tensor, np.ndarray)
+
+
+def decisive(cross: Sequence[Layer], guided: GuidedHead | None) -> Layer:
+    """Of the weights of every layer, `[..., heads, target, source]`, those that decide which words are linked.
+
+    They are those of the guided head or, where none was guided, the mean over all heads of the last two layers: which
+    of the two looks at what is being translated differs from model to model, and the other one is diffuse.
+    """
+    if guided is None:
+        return (cross[-2:][0].mean(-3) + cross[-1].mean(-3)) / 2
+    try:
+        return cross[guided.layer][..., guided.head, :, :]
+    except IndexError:
+        told = f"head {guided.head} of layer {guided.layer} is said to be guided, and there is none"
+        raise ConfigError(f"alignment: {told}; use another copy of the model") from None
 
 
 @dataclass(frozen=True)
 class GuidedLikelihood:
     """The label-smoothed likelihood plus `weight` times the cross-entropy of one head's attention to the source.
 
-    The head is the first of the last decoder layer but one, as in Garg et al., or of the only layer. Its
-    attention at the position that predicts a target token should be spread evenly over the source tokens that token is
-    linked to; what it misses is summed over the linked target tokens, so that the trainer divides both sums by the same
-    count. Targets without a link are left alone.
+    The attention of `guided_head` at the position that predicts a target token should be spread evenly over the source
+    tokens that token is linked to; what it misses is summed over the linked target tokens, so that the trainer divides
+    both sums by the same count. Targets without a link are left alone.
     """
 
     smoothing: float = 0.0
@@ -40,13 +72,8 @@ class GuidedLikelihood:
         writer = autoregressive(model, "training.guided_alignment")
         decoded = writer.decode(batch.target, writer.encode(batch.source), need_weights=True)
         loss = LabelSmoothedLikelihood(self.smoothing).of(model, decoded.states, batch)
-        missed = misalignment(guided_weights(decoded.cross_weights), batch.alignment)
+        missed = misalignment(decisive(decoded.cross_weights, guided_head(model.config)), batch.alignment)
         return loss._replace(total=loss.total + self.weight * missed)
-
-
-def guided_weights(cross_weights: Weights) -> Float[Tensor, "batch target source"]:
-    """The weights of the guided head: of the last layer but one, or of the only one."""
-    return cross_weights[max(len(cross_weights) - 2, 0)][:, HEAD]
 
 
 def misalignment(
@@ -65,7 +92,7 @@ def check_guidance(
     """Refuse settings with which guided alignment of this weight cannot be trained."""
     if not weight:
         return
-    if not model.attends:
+    if not model.attending:
         told = f"this {model.architecture} model has no attention to the source"
         raise ConfigError(f"training.guided_alignment: {told}; leave the setting out")
     if data.alignment is None:

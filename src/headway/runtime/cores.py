@@ -4,9 +4,9 @@ import math
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-ROOT = Path("/")
+from headway.runtime.groups import ROOT, control_groups, read_text
 
 
 @dataclass(frozen=True)
@@ -52,65 +52,21 @@ def read_cores(root: Path = ROOT) -> Cores:
 
 def read_quota(root: Path = ROOT) -> float | None:
     """The smallest CPU quota of this process's control groups and their parents, in cores; None where there is none."""
-    quotas = [quota for folder in _control_groups(root) for quota in _quotas_of(folder)]
+    quotas = [quota for folder in control_groups(root, "cpu") for quota in _quotas_of(folder)]
     return min(quotas, default=None)
 
 
 def _quotas_of(folder: Path) -> Iterator[float]:
     """The quota of one control group, in version 2 or version 1."""
     for words in (
-        _read(folder / "cpu.max").split(),
-        [*_read(folder / "cpu.cfs_quota_us").split(), *_read(folder / "cpu.cfs_period_us").split()],
+        read_text(folder / "cpu.max").split(),
+        [*read_text(folder / "cpu.cfs_quota_us").split(), *read_text(folder / "cpu.cfs_period_us").split()],
     ):
         if len(words) == 2 and all(map(str.isdecimal, words)) and int(words[1]):  # otherwise "max", or -1
             yield int(words[0]) / int(words[1])
 
 
-def _control_groups(root: Path) -> Iterator[Path]:
-    """The folder of every control group that may limit this process, from its own up to where the tree is mounted."""
-    groups = _groups_of_process(root)
-    for line in _read(root / "proc/self/mountinfo").splitlines():
-        before, _, after = line.partition(" - ")
-        mount, kind = before.split(), after.split()  # ... root, mount point, options - type, source, options
-        if len(mount) < 5 or len(kind) < 3:
-            continue
-        if kind[0] == "cgroup2":
-            group = groups.get("")
-        elif kind[0] == "cgroup" and "cpu" in kind[2].split(","):
-            group = groups.get("cpu")
-        else:
-            continue
-        place = root / mount[4].lstrip("/")
-        below = _below(group, mount[3])
-        yield from (place / part for part in (below, *below.parents))
-
-
-def _below(group: str | None, mounted: str) -> PurePosixPath:
-    """The path of a group below the one that is mounted; empty where it lies outside, as seen from some containers."""
-    path = PurePosixPath(group or "/")
-    if ".." in path.parts or not path.is_relative_to(mounted):
-        return PurePosixPath()
-    return path.relative_to(mounted)
-
-
-def _groups_of_process(root: Path) -> dict[str, str]:
-    """The control group of this process for each controller of version 1, and for version 2 under an empty name."""
-    found: dict[str, str] = {}
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        found |= dict.fromkeys(controllers.split(","), path)
-    return found
-
-
 def _count_physical(processors: Collection[int], root: Path) -> int:
     """Physical cores of these processors; their number where the system does not tell."""
     topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    return len({_read(root / topology.format(each)).strip() or str(each) for each in processors})
-
-
-def _read(file: Path) -> str:
-    """The text of a file; none where it cannot be read."""
-    try:
-        return file.read_text()
-    except (OSError, ValueError):
-        return ""
+    return len({read_text(root / topology.format(each)).strip() or str(each) for each in processors})

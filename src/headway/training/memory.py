@@ -1,6 +1,5 @@
 """When memory runs out: batches split in two, and the largest budget that fits."""
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from torch import nn
 
 from headway.data.batches import Batch
 from headway.errors import ConfigError
+from headway.runtime.memory import free_memory, own_memory
 from headway.sequences import Sequences
 from headway.training.optimiser import Optimiser
 
@@ -67,7 +67,7 @@ def _sentences(given: Sequences, start: int, end: int) -> Sequences:
     return Sequences(given.tokens[start:end, :longest], lengths, longest, int(lengths.min()) == longest)
 
 
-PROCESSES = Path("/proc")
+PROCESS = Path("/proc/self")
 SLACK = {"cuda": 0.9, "cpu": 0.5}
 """The share of the free memory that may be filled, by kind of device: a CPU's is shared with the system."""
 
@@ -118,7 +118,7 @@ class Probe:
         if self.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self.device)
             return int(SLACK["cuda"] * (free + torch.cuda.memory_reserved(self.device)))
-        return _read("self/status", "VmRSS") + int(SLACK["cpu"] * _read("meminfo", "MemAvailable"))
+        return (own_memory("VmRSS") or 0) + int(SLACK["cpu"] * (free_memory() or 0))
 
     def __call__(self, count: int) -> int:
         """The bytes in use at most while a batch of so many cells is learnt from."""
@@ -133,14 +133,14 @@ class Probe:
         self.optimiser.zero_grad()
         if self.device.type == "cuda":
             return torch.cuda.max_memory_reserved(self.device)
-        return _read("self/status", "VmHWM")
+        return own_memory("VmHWM") or 0
 
     def _forget_peak(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self.device)
-        elif PROCESSES.is_dir():
-            (PROCESSES / "self/clear_refs").write_text("5")
+        elif PROCESS.is_dir():
+            (PROCESS / "clear_refs").write_text("5")
         else:
             raise ConfigError('training.batch_tokens: "auto" needs a GPU or Linux, to see what is used; give a number')
 
@@ -149,10 +149,3 @@ class Probe:
         laid_out = Sequences.pack(sentences) if self.packed else Sequences.pad(sentences, 0)
         linked = None if self.packed else torch.ones(len(sentences), self.longest, self.longest, dtype=torch.bool)
         return Batch(laid_out, laid_out, laid_out.tokens, laid_out.tokens.numel(), linked)
-
-
-def _read(file: str, name: str) -> int:
-    """What the system reckons in kibibytes, in bytes."""
-    found = re.search(rf"^{name}:\s+(\d+) kB$", (PROCESSES / file).read_text(), re.MULTILINE)
-    assert found is not None  # there since Linux 3
-    return 1024 * int(found[1])

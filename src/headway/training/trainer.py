@@ -13,6 +13,7 @@ from torch import Tensor
 from headway.data.batches import Batch
 from headway.errors import HeadwayError, Interrupted
 from headway.models.model import Model
+from headway.objectives import countable
 from headway.training.average import MovingAverage
 from headway.training.background import Background
 from headway.training.captured import CapturedUpdates, Outcome
@@ -201,7 +202,9 @@ class Trainer:
 
     def _begin(self, batches: Sequence[Batch]) -> None:
         """Begin the next update; a captured one is under way when this returns."""
-        step, units = self.progress.step + 1, self._agree(sum(batch.units for batch in batches))
+        batches = [countable(self.model.config, batch) for batch in batches]
+        step = self.progress.step + 1
+        units = max(1, self._agree(sum(batch.units for batch in batches)))  # of none, the gradient is zero
         begun = _Begun(step, self.progress.epoch, units, self._rate(step))
         self.model.train()
         if self._replayed(batches, begun):

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from headway.errors import ConfigError
+from headway.objectives import GuidedHead
 
 
-def test_the_alignment_is_the_strongest_source_position_of_the_last_layer_averaged_over_heads(make_attention):
-    attention = make_attention(source=("a", "b", "c"), written=("x", "y"), layers=2, heads=2)
-    cross = np.zeros((2, 2, 2, 3), dtype=np.float32)
+def test_the_alignment_is_the_strongest_source_position_of_the_last_two_layers_or_of_the_guided_head(make_attention):
+    attention = make_attention(source=("a", "b", "c"), written=("x", "y"), layers=3, heads=2)
+    cross = np.zeros((3, 2, 2, 3), dtype=np.float32)
     cross[0, :, :, 0] = 1.0  # the first layer must not count
     cross[1, 0] = [[0.6, 0.4, 0.0], [0.0, 0.0, 1.0]]
-    cross[1, 1] = [[0.0, 0.9, 0.1], [0.5, 0.5, 0.0]]
+    cross[2, 1] = [[0.0, 0.9, 0.1], [0.5, 0.5, 0.0]]
     assert replace(attention, cross=cross).alignment() == [(1, 0), (2, 1)]
+    assert replace(attention, cross=cross, guided=GuidedHead(layer=1)).alignment() == [(0, 0), (2, 1)]
 
 
 def test_a_model_without_cross_attention_has_no_alignment(make_attention):

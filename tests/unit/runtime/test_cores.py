@@ -5,23 +5,12 @@ import os
 import pytest
 
 from headway.runtime.cores import Cores, read_cores, read_quota
+from systems import system
 
 UNIFIED = "41 31 0:38 {root} /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw"
 HYBRID = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw"
 VERSION_1 = "32 31 0:29 {root} /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct"
 OTHER = "36 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
-
-
-def system(folder, groups, mounts, **files):
-    """A system whose process is in these control groups, with these files of theirs by path."""
-    (folder / "proc/self").mkdir(parents=True)
-    (folder / "proc/self/cgroup").write_text("".join(f"{line}\n" for line in groups))
-    (folder / "proc/self/mountinfo").write_text("".join(f"{line}\n" for line in mounts))
-    for path, text in files.items():
-        file = folder / "sys/fs/cgroup" / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{text}\n")
-    return folder
 
 
 def version_2(folder, path="/", root="/", **files):

@@ -11,10 +11,16 @@ import torch
 from safetensors.torch import load_file
 
 import headway
+from headway.data.batches import Batch
 from headway.errors import ConfigError, DataError, FolderError, HeadwayError, Interrupted
 from headway.folders import sha256
+from headway.models.ctc import CtcConfig
+from headway.objectives import guided_head
+from headway.sequences import Sequences
 from headway.training.checkpoint import parameters
+from headway.training.parallel import Parallel
 from headway.training.trainer import Validation
+from hostile_folders import change_config
 from workspaces import leave_workspace
 
 
@@ -181,6 +187,62 @@ def test_accumulation_weighs_every_target_token_alike(trainer):
     (total / units).backward()
     for one, other in zip(apart, (weight.grad for weight in made.model.parameters()), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["alone", "accumulated", "split", "beside another process"])
+def test_a_pair_without_a_path_leaves_the_gradient_of_an_update_as_it_is(trainer, recipe, monkeypatch, way):
+    shape = CtcConfig(dim=16, encoder="recurrent", encoder_layers=1, decoder_layers=0, upsample=1, longest=64)
+    made = trainer(recipe(clip=0.0).model_copy(update={"model": shape}))
+    made.model.eval()
+    made.model.train = lambda: None  # dropout stays off
+    made.optimiser.step = lambda rate: None  # the weights stay as they are
+    if way == "beside another process":  # which brings 7 units of its own
+        alone = Parallel.exchange
+        monkeypatch.setattr(Parallel, "exchange", lambda self, *own: [*alone(self, *own), (7, *own[1:])])
+
+    def gradient(pairs):
+        update = made.update([aligned_batch(pairs), aligned_batch([([9, 8], [7])])][: 1 + (way == "accumulated")])
+        return update.loss, [weight.grad.clone() for weight in made.model.parameters()]
+
+    loss, expected = gradient([([5, 6, 7], [8, 9]), ([7], [5])])
+    made.gradients.limit = 6 if way == "split" else None
+    also, got = gradient([([5, 6, 7], [8, 9]), ([7], [5]), ([5], [8, 9, 8, 9])])
+    assert also == pytest.approx(loss)
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+
+
+def test_an_update_of_pairs_without_a_path_alone_has_no_gradient(trainer, recipe):
+    shape = CtcConfig(dim=16, encoder="recurrent", encoder_layers=1, decoder_layers=0, upsample=1, longest=64)
+    made = trainer(recipe().model_copy(update={"model": shape}))
+    update = made.update([aligned_batch([([5], [8, 9, 8, 9])])])
+    assert (update.loss, update.gradient_norm) == (0.0, 0.0)
+
+
+def aligned_batch(pairs):
+    """Pairs of source and target tokens, padded."""
+    source = Sequences.pad([[*source, 2] for source, _ in pairs], 0)
+    labels = Sequences.pad([[*target, 2] for _, target in pairs], 0)
+    target = Sequences.pad([[1, *target] for _, target in pairs], 0)
+    return Batch(source, target, labels.tokens, int(labels.lengths.sum()))
+
+
+def test_the_guided_head_stands_in_the_model_folder_and_is_known_of_a_checkpoint(recipe, run, tmp_path, corpus):
+    links = tmp_path / "links"
+    links.write_text("0-0\n" * 300)
+    settings = recipe(steps=1, validate_every=1, guided_alignment=0.1, layout="padded")
+    settings = settings.model_copy(update={"data": settings.data.model_copy(update={"alignment": links})})
+    folder = run(settings, tmp_path / "run")
+    card = json.loads((folder / "config.json").read_text())
+    assert card["guided"] == {"layer": 0, "head": 0}
+    for path in (folder, tmp_path / "run/checkpoints/step-000000001"):
+        assert headway.load(path).guided == guided_head(settings.model)
+    headway.load(folder).save(tmp_path / "again")
+    assert headway.load(tmp_path / "again").guided == guided_head(settings.model)
+    older = tmp_path / "older"
+    shutil.copytree(folder, older)
+    change_config(older, lambda tree: tree.pop("guided"))
+    assert headway.load(older).guided is None
 
 
 def test_an_update_that_is_not_finite_is_skipped_and_ten_in_a_row_stop(trainer, screen):
