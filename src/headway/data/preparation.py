@@ -18,7 +18,7 @@ from headway.data.spelling import Spelling
 from headway.data.store import TokenStore, build_store, encode_pairs, open_store
 from headway.data.text import Fingerprint, changed, fingerprint, hashed
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
-from headway.disk import write_text
+from headway.disk import present, write_text
 from headway.errors import ConfigError, DataError
 
 SAMPLE = 2_000_000
@@ -238,13 +238,16 @@ def _altered(config: DataConfig, files: Mapping[str, Fingerprint]) -> str | None
 
 
 def reopen(config: DataConfig, folder: Path) -> Prepared | None:
-    """What `prepare` left in `folder`, or None if it was never finished; files that changed since are refused."""
+    """What `prepare` left in `folder`, or None if it was never finished; files that changed since are refused.
+
+    Where all of them are gone, or the run was moved, what was made of them is enough.
+    """
     try:
         memory = json.loads((folder / "split.json").read_bytes())
     except (OSError, ValueError):
         return None
     files = {name: Fingerprint(**entry) for name, entry in memory["files"].items()}
-    if altered := _altered(config, files):
+    if any(map(present, map(Path, files))) and (altered := _altered(config, files)):
         raise DataError(f"{altered}: changed since this run began; start a new run in another folder")
     names = memory["tokenizers"]
     source = Tokenizer.load(folder / names[0])
