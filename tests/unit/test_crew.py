@@ -43,6 +43,13 @@ def sleeper():
     return sleep
 
 
+def glutton():
+    def eat(number):
+        raise MemoryError
+
+    return eat
+
+
 def alive(process):
     try:
         os.kill(process, 0)
@@ -186,3 +193,9 @@ def test_a_system_that_says_nothing_of_memory_is_asked_for_its_cores_alone(file,
     assert affordable() == 8
     (tmp_path / file).unlink()
     assert affordable() == 8
+
+
+def test_a_worker_without_memory_says_nothing_of_its_own(capfd):
+    with pytest.raises(HeadwayError, match=r"died \(exit code 1\)"), Crew(glutton, workers=1) as crew:
+        list(crew.answers(iter([1])))
+    assert capfd.readouterr().err == ""

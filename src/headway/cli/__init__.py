@@ -102,7 +102,8 @@ def _prepare_streams() -> bool:
     for name, errors in (("stdin", "surrogateescape"), ("stdout", "surrogateescape"), ("stderr", "backslashreplace")):
         stream = getattr(sys, name)
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors=errors)
+            with suppress(OSError):  # a program that calls this has read from it, or put something else in its place
+                stream.reconfigure(encoding="utf-8", errors=errors)
         elif stream is None and name != "stdin":
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # open for as long as the process runs
     columns = min(max(get_terminal_size().columns, 20), 1000)  # where tables can be laid out

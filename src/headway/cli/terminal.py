@@ -74,7 +74,7 @@ class Terminal:
 
 def speaks() -> bool:
     """Whether this process is the one that talks, where torchrun has started several on this machine."""
-    return "TORCHELASTIC_RUN_ID" not in os.environ or not os.environ.get("LOCAL_RANK", "").strip("0").isdecimal()
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def bar(share: float, width: int = 30) -> str:

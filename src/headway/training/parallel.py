@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from headway.errors import ConfigError, HeadwayError, Interrupted
+from headway.errors import HeadwayError, Interrupted
 from headway.models.model import Model
 from headway.nn.attention import MultiHeadAttention
 from headway.runtime.threads import share_threads
@@ -146,6 +146,12 @@ def _complete(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # a DTensor, without importing its class
 
 
+class Misplaced(HeadwayError):  # noqa: N818  # as the others
+    """A variable of torchrun's cannot be: which process is to speak is not known, so each does."""
+
+    exit_code = 2
+
+
 def started_by_torchrun() -> bool:
     """Whether this is one of torchrun's processes; a variable of its that cannot be is refused by name."""
     if not {"TORCHELASTIC_RUN_ID", "RANK"} <= os.environ.keys():
@@ -159,7 +165,7 @@ def started_by_torchrun() -> bool:
         try:
             socket.getaddrinfo(host or " ", None)
         except (OSError, UnicodeError):
-            raise ConfigError(f"MASTER_ADDR={host}: no such machine; {BY_TORCHRUN}") from None
+            raise Misplaced(f"MASTER_ADDR={host}: no such machine; {BY_TORCHRUN}") from None
     return True
 
 
@@ -167,7 +173,7 @@ def _variable(name: str, possible: range) -> int:
     """The number in one of torchrun's variables."""
     given = os.environ.get(name, "")
     if not (given.isdecimal() and len(given) < 10 and int(given) in possible):
-        raise ConfigError(f"{name}={given}: not a number from {possible[0]} to {possible[-1]}; {BY_TORCHRUN}")
+        raise Misplaced(f"{name}={given}: not a number from {possible[0]} to {possible[-1]}; {BY_TORCHRUN}")
     return int(given)
 
 
