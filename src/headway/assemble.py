@@ -26,7 +26,7 @@ from headway.building import (
 )
 from headway.data.preparation import Prepared
 from headway.disk import present
-from headway.errors import ConfigError, FolderError, HeadwayError
+from headway.errors import ConfigError, FolderError, HeadwayError, out_of_memory
 from headway.finish import finish
 from headway.models.model import Autoregressive, Model
 from headway.recipe import Recipe
@@ -40,7 +40,6 @@ from headway.training.checkpoint import Checkpoints, parameters
 from headway.training.config import TrainingConfig
 from headway.training.gradients import Gradients
 from headway.training.journal import Journal, Unwritten
-from headway.training.memory import out_of_memory
 from headway.training.optimiser import Optimiser, freeze
 from headway.training.parallel import Parallel, joined, own_device, restarted
 from headway.training.passes import Pass
@@ -105,7 +104,7 @@ def train(recipe: Recipe, out: Path, *, device: torch.device, screen: Screen, re
 def _fitted(trainer: Trainer) -> str:
     try:
         return trainer.fit()
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
         told = f"step {trainer.progress.step}: memory ran out in a validation or in the optimiser"

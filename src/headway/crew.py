@@ -2,6 +2,7 @@
 
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context, resource_tracker
@@ -9,7 +10,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, out_of_memory
 from headway.runtime.cores import read_cores
 from headway.runtime.memory import free_memory, own_memory
 
@@ -148,3 +149,7 @@ def _work(pipe: Connection, prepare: Callable[..., Callable[[Any], Any]], argume
                 pipe.send(error)
     except (EOFError, OSError):  # the other side is gone
         return
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        sys.exit(1)  # the other side says what to do

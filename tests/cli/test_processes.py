@@ -33,7 +33,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(model_folder, tm
 def test_a_full_disk_behind_either_output_is_told_in_one_line(model_folder):
     done = shell('echo le chat | headway translate "$1" > /dev/full', model_folder)
     assert done.returncode == 1
-    assert done.stderr == "headway: output: No space left on device\n"
+    assert done.stderr == "headway: standard output: No space left on device; free space, or write elsewhere\n"
     done = shell('echo le chat | headway translate "$1" --output /dev/full', model_folder)
     assert done.returncode == 1
     assert done.stderr == "headway: /dev/full: cannot be written (No space left on device); choose another --output\n"
@@ -42,9 +42,61 @@ def test_a_full_disk_behind_either_output_is_told_in_one_line(model_folder):
 def test_closed_streams_are_no_reason_for_a_traceback(model_folder):
     done = shell('headway translate "$1" <&-', model_folder)
     assert done.returncode == 2
-    assert done.stderr == "headway: standard input: closed; give a file by --input\n"
-    done = shell("headway --version >&- 2>&-")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert done.stderr == "headway: standard input: closed; redirect it from a file\n"
+    for closed, code in (("2>&-", 0), (">&- 2>&-", 2)):
+        done = shell(f"headway --version {closed}")
+        assert (done.returncode, bool(done.stdout), done.stderr) == (code, code == 0, "")
+    assert shell("headway translate absent 2> /dev/full").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["translate", "score --source in --target in", "embed", "evaluate --reference in", "prove", "attention le"],
+)
+def test_a_closed_output_is_refused_before_the_work(command, tmp_path):
+    name, *options = command.split()
+    done = shell(f'cd "$1" && headway {name} absent {" ".join(options)} >&-', tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("headway: standard output: closed")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_closed_output_is_no_matter_where_a_file_is_named(model_folder, tmp_path):
+    script = 'headway translate "$1" --input "$2" --output "$3" >&- <&-'
+    (tmp_path / "in").write_text("le chat\n")
+    done = shell(script, model_folder, tmp_path / "in", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out").read_text().count("\n") == 1
+    done = shell(script, model_folder, tmp_path / "in", "/dev/stdout")
+    assert done.returncode == 2
+    assert "/dev/stdout: cannot be written" in done.stderr
+
+
+@pytest.mark.parametrize("setting", ["PYTHONIOENCODING=ascii", "PYTHONUTF8=0 LC_ALL=C PYTHONCOERCECLOCALE=0"])
+def test_results_are_utf8_whatever_the_system_says(setting, model_folder):
+    line = '{"source": "é"}'
+    done = shell(f'export {setting}; headway translate "$1" --json <<< "$2"', model_folder, line)
+    assert done.returncode == 0, done.stderr
+    assert "é" in done.stdout
+    done = shell(f"export {setting}; headway --help && headway translate é")
+    assert done.returncode == 2
+    assert "│" in done.stdout
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "abc", "-5", "9" * 20, ""])
+def test_help_is_shown_whatever_the_width_is_said_to_be(columns):
+    done = shell('export COLUMNS="$1"; headway translate --help', columns)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--beam" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit address space")
+def test_less_memory_than_torch_needs_is_said_before_the_work(model_folder):
+    done = shell('ulimit -v 600000; headway translate "$1" <<< "le chat"', model_folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("headway: memory: the system allows this process 585 MiB")
+    assert done.stderr.count("\n") == 1
 
 
 def test_standard_input_that_is_the_output_is_refused(model_folder, tmp_path):

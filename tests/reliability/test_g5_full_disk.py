@@ -122,6 +122,31 @@ def test_a_disk_that_cannot_be_written_is_said(mounts, runs, begun, tmp_path):
     assert check_left(kept) >= STOPPED
 
 
+RESULTS = {
+    "translations": "translate MODEL --input TEXT --output out",
+    "packed": "translate MODEL --input TEXT --output out.gz", "vectors": "embed MODEL --input TEXT --output out",
+    "scores": "score MODEL --source TEXT --target TEXT --output out",
+    "page": "attention MODEL un --out out.html", "picture": "positions --out out.png", "recipe": "init out.toml",
+    "export": "export MODEL --to ctranslate2 --output out", "demo": "demo --out out --seconds 1",
+    "shortlist": "shortlist MODEL --source TEXT --target TEXT --output out",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RESULTS)
+def test_a_result_for_which_there_is_no_room_leaves_nothing(case, runs, unbroken, tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    known = {"MODEL": unbroken, "TEXT": runs.corpus / "source"}
+    words = [place / word if word.startswith("out") else known.get(word, word) for word in RESULTS[case].split()]
+    (tmp_path / "logs").mkdir()
+    given = list(map(str, words))
+    ended = runs.forks.run("trials.with_files_limited", tmp_path / "logs", arguments=given, most=10)
+    check_complaint(ended, place / "out")
+    assert [path for path in place.rglob("*") if path.is_file()] == []
+    if case == "demo":
+        assert runs.forks.run("trials.command", tmp_path / "logs", arguments=given).code == 0
+
+
 OBSTACLES = {
     "checkpoints": "file", "events": "file", "metrics.jsonl": "folder", "data/plans": "file", "lock": "folder",
 }  # fmt: skip

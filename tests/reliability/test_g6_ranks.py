@@ -79,6 +79,22 @@ class Launch:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ranks are found in /proc")
+def test_processes_whose_launcher_is_killed_as_they_begin_end_too_and_the_run_goes_on(runs, tmp_path):
+    out = tmp_path / "run"
+    settings = LONG | {"training__steps": 1_000_000}
+    launch = Launch(runs.arguments(out, "--processes", "2", **settings), tmp_path / "log")
+    found = launch.wait_for(lambda: launch.both(set()))  # torch is not loaded yet
+    launch.process.kill()
+    launch.process.wait()
+    until = time.monotonic() + 120.0
+    while any(Path(f"/proc/{number}/stat").exists() for number in found.values()):
+        assert time.monotonic() < until, launch.log.read_text()[-3000:]
+        time.sleep(0.05)
+    ended = runs.train(out, **LONG | {"training__steps": 3 + saved_step(out)})
+    assert ended.code == 0, ended.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are found in /proc")
 def test_processes_whose_launcher_is_killed_save_and_let_go_of_the_folder(runs, tally, tmp_path):
     out, tally.count = tmp_path / "run", 1
     launch = Launch(runs.arguments(out, "--processes", "2", **LONG | {"training__steps": 1_000_000}), tmp_path / "log")

@@ -207,6 +207,11 @@ REFUSED_SETTINGS = {
     "no name": ("=5", "not of the form a.b=value"),
     "a value used as a group": ("model.dim=16 model.dim.size=3", "dim holds a value"),
     "a value nested deep": ("model.dim=" + "[" * 5000, "model.dim"),
+    "a name of thousands of parts": ("model" + 3000 * ".a" + "=1", "over 10 deep"),
+    "NUL in a path to learn from": (r'data.test_source="a\u0000b"', "data.test_source: a path cannot hold NUL"),
+    "NUL in the path of a tokenizer": (r'tokenizer.file="a\u0000b"', "tokenizer.file: a path cannot hold NUL"),
+    "NUL in the path of a model": (r'start.model="a\u0000b"', "start.model: a path cannot hold NUL"),
+    "not UTF-8": ("data.test_source=a\udcff", "is not UTF-8"),
     "a value of many digits": ("model.dim=" + "9" * 5000, "model.dim"),
     "columns from zero": ("data.columns=[0,1]", "columns count from 1"),
     "a tokenizer that is missing": ("tokenizer.file=absent.json", "absent.json"),
@@ -254,6 +259,10 @@ BAD_RECIPES = {
     "nothing to learn from": (b"[model]\ndim = 16", "nothing to learn from"),
     "a key twice": (b"[data]\nsource = 'a'\nsource = 'b'", "not valid TOML"),
     "nested deep": (b"a = " + b"[" * 20_000, "not valid TOML"),
+    "a dotted name nested deep": (b"a" + 3000 * b".a" + b" = 1", "over 10 deep"),
+    "a table nested deep": (b"[a" + 3000 * b".a" + b"]\nb = 1", "over 10 deep"),
+    "NUL in a path": (b'[data]\nsource = "a\\u0000b"\ntarget = "b"', "data.source: a path cannot hold NUL"),
+    "NUL in a path of a corpus": (b'[[data.corpora]]\nsource = "a\\u0000b"\ntarget = "b"', "a path cannot hold NUL"),
     "many digits": (b"a = " + b"9" * 5000, "not valid TOML"),
     "a date": (b"[data]\nsource = 2020-01-01\ntarget = 1\n", "data.target"),
     "unknown key": (b"[data]\nsource = 'a'\ntargett = 'b'", "unknown key data.targett; did you mean data.target?"),
@@ -276,6 +285,47 @@ def test_a_recipe_that_cannot_be_used_is_refused_with_file_and_key(case, headway
 
 def test_a_recipe_without_end_is_refused(headway, tmp_path):
     assert "/dev/zero: larger than" in headway("train", "/dev/zero", "--out", tmp_path / "run").only_complaint
+
+
+ODD = "odd\udcff"
+"""A name with a byte that is not UTF-8, as Python reads it."""
+ODD_NAMES = {
+    "model": f"translate {ODD}", "option": f"translate --{ODD}", "command": ODD,
+    "prefix": f"translate a --prefix {ODD}", "run folder": f"train --source a --target b --out {ODD}",
+    "corpus": f"train --source {ODD} --out run", "page": f"attention a b --out {ODD}",
+    "time": f"train --out run --time {ODD}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD_NAMES)
+def test_an_argument_that_is_not_utf8_is_refused_before_the_work(case, headway, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "is not UTF-8" in headway(*ODD_NAMES[case].split()).only_complaint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_whose_name_is_not_utf8_is_as_good_as_any(train, headway, tmp_path, monkeypatch):
+    place = tmp_path / ODD
+    place.mkdir()
+    monkeypatch.chdir(place)
+    assert train(out="run").code == 0
+    assert len(headway("translate", "run", stdin=b"le chat\n").lines) == 1
+    assert "nothing to do" in train("--resume", out="run").err
+
+
+VARIABLES = {
+    "RANK": ("abc", "", "-1", "2", "9" * 5000), "LOCAL_RANK": ("x", "", "2"), "WORLD_SIZE": ("abc", "", "0", "9" * 12),
+    "MASTER_PORT": ("abc", "", "0", "99999"), "MASTER_ADDR": ("", "a..b", "\x01"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in VARIABLES.items() for value in values])
+def test_a_variable_of_torchrun_that_cannot_be_is_refused_by_name(name, value, train, tmp_path, monkeypatch):
+    good = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    for each, given in {"TORCHELASTIC_RUN_ID": "x", **good, name: value}.items():
+        monkeypatch.setenv(each, given)
+    assert train().only_complaint.startswith(f"headway: {name}=")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_recipe_is_refused(headway, tmp_path):
@@ -303,6 +353,18 @@ def test_data_that_changed_since_the_run_began_is_refused_at_resume(train, corpu
     with corpus[0].open("a") as file:
         file.write("encore\n")
     assert f"{corpus[0]}: changed since this run began" in train("--resume").complaint
+
+
+def test_a_run_that_was_moved_goes_on_from_any_place_without_its_corpus(train, headway, corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert train(source=corpus[0].name, target=corpus[1].name).code == 0
+    (tmp_path / "elsewhere").mkdir()
+    moved = (tmp_path / "run").rename(tmp_path / "elsewhere" / "moved")
+    monkeypatch.chdir(moved)
+    assert "nothing to do" in headway("train", "--out", moved, "--resume").err
+    again = headway("train", "--out", moved, "--resume", "--set", "training.steps=4")
+    assert again.code == 0, again.err
+    assert "all 4 steps are done" in again.err
 
 
 def test_a_refused_run_leaves_what_was_in_its_folder_and_no_empty_folders(train, tmp_path):

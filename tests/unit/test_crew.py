@@ -43,6 +43,13 @@ def sleeper():
     return sleep
 
 
+def glutton():
+    def eat(number):
+        raise MemoryError
+
+    return eat
+
+
 def alive(process):
     try:
         os.kill(process, 0)
@@ -151,3 +158,9 @@ def test_no_more_processes_are_started_than_cores_or_memory_allow(quota, taken, 
     monkeypatch.setattr(module, "own_memory", {"VmRSS": taken}.get)
     monkeypatch.setattr(module, "free_memory", lambda: free)
     assert affordable() == found
+
+
+def test_a_worker_without_memory_says_nothing_of_its_own(capfd):
+    with pytest.raises(HeadwayError, match=r"died \(exit code 1\)"), Crew(glutton, workers=1) as crew:
+        list(crew.answers(iter([1])))
+    assert capfd.readouterr().err == ""

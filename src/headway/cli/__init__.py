@@ -4,7 +4,10 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+from shutil import get_terminal_size
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnusedCliTokensError
@@ -36,7 +39,7 @@ from headway.cli import (
 from headway.cli.options import read
 from headway.cli.terminal import speaks
 from headway.disk import failure
-from headway.errors import HeadwayError, Interrupted, UserError
+from headway.errors import ConfigError, HeadwayError, Interrupted, UserError, out_of_memory
 from headway.runtime.threads import prepare_environment
 
 app = App(
@@ -53,20 +56,20 @@ for module in COMMANDS:
     app.command(module.command, name=module.__name__.rpartition(".")[2])
 
 
+WRITTEN = frozenset({"out", "output", "path", "dry_run"})
+"""Arguments with which a command has no result that goes to standard output alone."""
+LEAST = 800 << 20
+"""Bytes of address space without which PyTorch cannot even be loaded; what fails then may end without a word."""
 LONGEST_COMPLAINT = 2000
 """Characters of an error line; a hostile file could fill the screen with its names."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit: 0 well, 1 a failure, 2 a mistake of the user's, 128 + signal when stopped."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # open for as long as the process runs
+    heard = _prepare_streams()
     prepare_environment(os.environ)  # before a command loads torch
     try:
-        command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
-        command(*bound.args, **bound.kwargs)
-        sys.stdout.flush()
+        _run(list(sys.argv[1:] if arguments is None else arguments), heard)
         code = 0
     except CycloptsError as error:
         code = complain(_explained(error), 2)
@@ -79,12 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = complain("stopped", 130)
     except OSError as error:
         _forget_output()
-        line = f"{error.filename or 'output'}: {error.strerror or error}"
-        code = complain(line, 1) if failure(error) else complain(f"{line}; check the path and its rights", 2)
-    except RuntimeError as error:
+        told = _without_memory(error)
+        code = complain(told or _failed(error), 1 if told or failure(error) else 2)
+    except Exception as error:
         told = _without_memory(error)
         if told is None:
             raise
+        sys.unraisablehook = lambda _: None  # torch asks for memory again as the process ends
         code = complain(told, 1)
     sys.exit(code)
 
@@ -100,15 +104,60 @@ def _explained(error: CycloptsError) -> str:
     return f"{told}; see --help"
 
 
-def _without_memory(error: RuntimeError) -> str | None:
-    """What to do where torch says that memory ran out; other programs may fill the same GPU."""
-    from headway.training.memory import out_of_memory
+def _prepare_streams() -> bool:
+    """Make the standard streams hold UTF-8 whatever the system says; returns whether there is a standard output.
 
+    The number of one that the caller has closed is taken, or else the next file to be opened would be the stream.
+    """
+    while (number := os.open(os.devnull, os.O_RDONLY)) <= 2:
+        pass
+    os.close(number)
+    heard = sys.stdout is not None
+    for name, errors in (("stdin", "surrogateescape"), ("stdout", "surrogateescape"), ("stderr", "backslashreplace")):
+        stream = getattr(sys, name)
+        if isinstance(stream, TextIOWrapper):
+            with suppress(OSError):  # a program that calls this has read from it, or put something else in its place
+                stream.reconfigure(encoding="utf-8", errors=errors)
+        elif stream is None and name != "stdin":
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # open for as long as the process runs
+    columns = min(max(get_terminal_size().columns, 20), 1000)  # where tables can be laid out
+    if "COLUMNS" in os.environ or columns != get_terminal_size().columns:
+        os.environ["COLUMNS"] = str(columns)
+    return heard
+
+
+def _run(arguments: list[str], heard: bool) -> None:
+    """Run one command, after refusing what would make its work useless."""
+    for argument in arguments:
+        try:
+            argument.encode("utf-8")
+        except UnicodeEncodeError:  # neither recipes nor safetensors could hold such a name
+            raise ConfigError(f"{argument}: is not UTF-8; write it in UTF-8, or rename the file") from None
+    command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+    if not heard and not bound.arguments.keys() & WRITTEN:
+        raise ConfigError("standard output: closed, where the results go; redirect it to a file or to /dev/null")
+    allowed, _ = getrlimit(RLIMIT_AS)
+    if command != app.help_print and allowed != RLIM_INFINITY and allowed < LEAST:
+        told = f"memory: the system allows this process {allowed >> 20} MiB (ulimit -v); PyTorch alone needs"
+        raise HeadwayError(f"{told} {LEAST >> 20}; allow it more")
+    command(*bound.args, **bound.kwargs)
+    sys.stdout.flush()
+
+
+def _failed(error: OSError) -> str:
+    """What the system refused to do."""
+    remedy = "; free space, or write elsewhere" if failure(error) else "; check the path and its rights"
+    return f"{error.filename or 'standard output'}: {error.strerror or error}{remedy}"
+
+
+def _without_memory(error: BaseException) -> str | None:
+    """What to do where memory ran out; other programs may fill the same GPU."""
     if not out_of_memory(error):
         return None
     if "CUDA" in str(error):
         return "too little memory is free on the GPU; stop other programs there, or use --device cpu"
-    return f"too little memory ({str(error).splitlines()[0]}); use smaller batches, or a smaller beam"
+    detail = (str(error) or type(error).__name__).splitlines()[0]
+    return f"too little memory ({detail}); use smaller batches or a smaller beam, or let the process have more"
 
 
 def _said_elsewhere(error: HeadwayError) -> bool:
@@ -123,7 +172,8 @@ def complain(message: str, code: int) -> int:
     shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
     if len(shown) > LONGEST_COMPLAINT:  # what is wrong stands behind the name
         shown = f"{shown[: LONGEST_COMPLAINT // 2]} ... {shown[-LONGEST_COMPLAINT // 2 :]}"
-    print(f"headway: {shown}", file=sys.stderr)
+    with suppress(OSError):  # nobody may be there to read it
+        print(f"headway: {shown}", file=sys.stderr, flush=True)
     return code
 
 

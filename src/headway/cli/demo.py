@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from headway.disk import owned, present, remove_own
+from headway.disk import first_other, owned, present, remove_own
 from headway.errors import ConfigError, FolderError
 from headway.folders import members, refuse_changes, seal_files, verify_folder, write_folder
 from headway.run_folder import clear_run
@@ -48,7 +48,7 @@ def command(
     recipe = _recipe(folder, seconds)
     if again and (owned(folder) or members(folder / CORPUS)):
         _clear(folder)
-    elif present(folder):
+    elif present(folder) and first_other(folder, ()) is not None:  # an empty one does
         raise FolderError(f"{folder}: already there; --again replaces an earlier demo, --out chooses another folder")
     from headway.assemble import choose_device, train
     from headway.cli.terminal import Terminal, duration

@@ -22,7 +22,7 @@ def lines_of(path: Path | None, invalid: Invalid = "refuse") -> Iterator[str | N
     """The lines of a file, or of standard input; None for one that is not UTF-8 and to be skipped."""
     if path is None:
         if sys.stdin is None:
-            raise DataError("standard input: closed; give a file by --input")
+            raise DataError("standard input: closed; redirect it from a file")
         return read_stream(_own_input(), "standard input", invalid=invalid)
     return read_lines(path, invalid=invalid)
 
@@ -62,7 +62,6 @@ def written(path: Path | None, *inputs: Path | None, overwrite: bool = False) ->
     one that was there before. One that is there already is refused, unless it may be overwritten.
     """
     if path is None:
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]  # a text stream has it
         yield sys.stdout
         sys.stdout.flush()
         return

@@ -38,7 +38,6 @@ def read(kind: Any, tokens: Sequence[Any]) -> Any:
 
 
 def _read(kind: Any, word: str) -> Any:
-    word.encode()  # which fails where it was not UTF-8
     if kind not in (int, float, str, Path) or (kind is Path and (not word or "\0" in word)):
         raise ValueError
     value = kind(word)
@@ -61,8 +60,7 @@ Time = Annotated[str | None, Parameter(converter=_time, allow_leading_hyphen=Tru
 READABLE = {
     int: "a whole number",
     float: "a finite number",
-    Path: "the name of a file or folder in UTF-8",
-    str: "UTF-8",
+    Path: "the name of a file or folder",
 }
 
 

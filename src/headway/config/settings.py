@@ -1,6 +1,9 @@
 """The base of every configuration in Headway."""
 
-from pydantic import BaseModel, ConfigDict
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, field_validator
 
 
 class Settings(BaseModel):
@@ -13,3 +16,10 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
+
+    @field_validator("*")
+    @classmethod
+    def _paths_can_be(cls, value: Any) -> Any:
+        if isinstance(value, Path) and "\0" in str(value):
+            raise ValueError("a path cannot hold NUL")
+        return value

@@ -14,6 +14,8 @@ from headway.errors import ConfigError
 WORDS = {"valid array": "list in square brackets", "a valid string": "text", "an object": "a group of settings"}
 """What pydantic calls things, and what they are in a recipe."""
 Model = TypeVar("Model", bound=BaseModel)
+DEEPEST = 10
+"""Groups and lists within each other, at most."""
 
 LARGEST_RECIPE = 1 << 20
 """Bytes of a recipe; a larger file is refused before it is parsed."""
@@ -35,6 +37,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         tree = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}; correct it there") from None
+    _check_depth(tree, str(path))
     if not tree:
         raise ConfigError(f"{path}: the recipe is empty; 'headway init' writes one to start from")
     return tree
@@ -54,7 +57,18 @@ def override(tree: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, A
             if not isinstance(place, dict):
                 raise ConfigError(f"--set {assignment}: {key} holds a value, not a group of settings")
         place[keys[-1]] = _value(value.strip())
+    _check_depth(result, "--set")
     return dict(result)
+
+
+def _check_depth(tree: Any, where: str) -> None:
+    """Refuse groups within groups before Python gives up on thousands of them."""
+    level = [tree]
+    for _ in range(DEEPEST):
+        inner = [each for group in level for each in (group.values() if isinstance(group, dict) else group)]
+        level = [each for each in inner if isinstance(each, dict | list)]
+    if level:
+        raise ConfigError(f"{where}: groups or lists within each other, over {DEEPEST} deep; no setting needs as many")
 
 
 def _value(text: str) -> Any:

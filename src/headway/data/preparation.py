@@ -18,7 +18,7 @@ from headway.data.spelling import Spelling
 from headway.data.store import TokenStore, build_store, encode_pairs, open_store
 from headway.data.text import Fingerprint, changed, fingerprint, hashed
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
-from headway.disk import make_folder, write_bytes
+from headway.disk import make_folder, present, write_bytes
 from headway.errors import ConfigError, DataError, FolderError
 from headway.folders import seal_files, verify_folder
 
@@ -269,6 +269,7 @@ def reopen(config: DataConfig, folder: Path, report: Report = lambda *_: None) -
     """What `prepare` left in `folder`, verified. What is damaged and can be built again from the corpus is.
 
     Refused by name: data that was never prepared, damage that cannot be repaired, and training files that changed.
+    Where all of them are gone, or the run was moved, what was made of them is enough.
     """
     sealed = verify_folder(folder)
     try:
@@ -282,7 +283,7 @@ def reopen(config: DataConfig, folder: Path, report: Report = lambda *_: None) -
         raise FolderError(f"{folder / SPLIT}: damaged; use another copy of the folder") from None
     if unsealed:
         raise FolderError(f"{folder}: its manifest does not name {', '.join(sorted(unsealed))}; use another copy of it")
-    if altered := _altered(config, files):
+    if any(map(present, map(Path, files))) and (altered := _altered(config, files)):
         raise DataError(f"{altered}: changed since this run began; start a new run in another folder")
     source = Tokenizer.load(folder / names[0])
     target = source if names[0] == names[1] else Tokenizer.load(folder / names[1])

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from headway.data.batches import UNCOUNTED, Batch
+from headway.errors import out_of_memory
 from headway.sequences import Sequences
-from headway.training.memory import out_of_memory
 from headway.training.optimiser import Optimiser
 
 SIZES = 8
@@ -91,9 +91,7 @@ class CapturedUpdates:
             try:
                 self._graphs[room] = self._captured(batch, room)
             except RuntimeError as error:
-                # A capture that is broken off complains on its own account, after what broke it.
-                before = error.__context__
-                if not (out_of_memory(error) or (isinstance(before, RuntimeError) and out_of_memory(before))):
+                if not out_of_memory(error):  # a capture that is broken off complains of that, after what broke it
                     raise
                 self.failed = True
         if self.failed:  # what the error held is free by now

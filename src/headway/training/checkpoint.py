@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from headway.disk import first_other, present, refuse_others, sweep
-from headway.errors import FolderError, HeadwayError
+from headway.errors import FolderError, HeadwayError, out_of_memory
 from headway.folders import MANIFEST, members, remove_sealed, verify_folder, write_folder
 from headway.training.average import MovingAverage
 from headway.training.optimiser import Optimiser
@@ -57,6 +57,8 @@ def read_tensors(path: Path) -> Tensors:
     try:
         return dict(load_file(path))
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        if out_of_memory(error):
+            raise
         reason = " ".join(str(error).split())[:120]
         raise FolderError(f"{path}: not a safetensors file ({reason}); use another copy") from None
 

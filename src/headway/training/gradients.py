@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from headway.data.batches import Batch
-from headway.errors import HeadwayError
-from headway.training.memory import cells, out_of_memory, parts
+from headway.errors import HeadwayError, out_of_memory
+from headway.training.memory import cells, parts
 from headway.training.optimiser import Optimiser
 from headway.training.parallel import Parallel
 
@@ -41,7 +41,7 @@ class Gradients:
             for index, batch in enumerate(passes, start=1):
                 try:
                     surprise += self._passed(batch, units, step, last=index == len(passes))
-                except RuntimeError as error:
+                except (RuntimeError, MemoryError) as error:
                     if not out_of_memory(error):
                         raise
                     break

@@ -9,18 +9,10 @@ import torch
 from torch import nn
 
 from headway.data.batches import Batch
-from headway.errors import ConfigError
+from headway.errors import ConfigError, out_of_memory
 from headway.runtime.memory import free_memory, own_memory
 from headway.sequences import Sequences
 from headway.training.optimiser import Optimiser
-
-SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""What the messages of errors hold that mean memory: only some have a class of their own."""
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says that memory ran out."""
-    return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in SIGNS)
 
 
 def cells(batch: Batch) -> int:

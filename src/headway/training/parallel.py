@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -31,6 +32,11 @@ LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", 
 PATIENCE = timedelta(days=7)
 """How long the others wait while the first process prepares the data or finishes the model."""
 
+MOST = 1 << 20
+"""More processes than there will ever be."""
+BY_TORCHRUN = "torchrun sets it, so leave it alone, or unset TORCHELASTIC_RUN_ID to train in this process only"
+LAUNCHER = "HEADWAY_LAUNCHER"
+"""The variable with the number of the process that started this one: it may be gone before torch is loaded."""
 WATCHED = 0.5
 """Seconds between two looks at whether the launcher is alive."""
 
@@ -140,14 +146,40 @@ def _complete(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # a DTensor, without importing its class
 
 
+class Misplaced(HeadwayError):  # noqa: N818  # as the others
+    """A variable of torchrun's cannot be: which process is to speak is not known, so each does."""
+
+    exit_code = 2
+
+
 def started_by_torchrun() -> bool:
-    """Whether this is one of torchrun's processes."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
+    """Whether this is one of torchrun's processes; a variable of its that cannot be is refused by name."""
+    if not {"TORCHELASTIC_RUN_ID", "RANK"} <= os.environ.keys():
+        return False
+    world = _variable("WORLD_SIZE", range(1, MOST))
+    for name in ("RANK", "LOCAL_RANK"):
+        _variable(name, range(world))
+    if world > 1:
+        _variable("MASTER_PORT", range(1, 1 << 16))
+        host = os.environ.get("MASTER_ADDR", "")
+        try:
+            socket.getaddrinfo(host or " ", None)
+        except (OSError, UnicodeError):
+            raise Misplaced(f"MASTER_ADDR={host}: no such machine; {BY_TORCHRUN}") from None
+    return True
+
+
+def _variable(name: str, possible: range) -> int:
+    """The number in one of torchrun's variables."""
+    given = os.environ.get(name, "")
+    if not (given.isdecimal() and len(given) < 10 and int(given) in possible):
+        raise Misplaced(f"{name}={given}: not a number from {possible[0]} to {possible[-1]}; {BY_TORCHRUN}")
+    return int(given)
 
 
 def restarted() -> bool:
     """Whether torchrun has started this process anew because one had died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return "TORCHELASTIC_RESTART_COUNT" in os.environ and _variable("TORCHELASTIC_RESTART_COUNT", range(MOST)) > 0
 
 
 def own_device(device: torch.device) -> torch.device:
@@ -167,7 +199,7 @@ def joined(device: torch.device, *, sharded: bool) -> Iterator[Parallel]:
         torch.cuda.set_device(device)
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     rank = dist.get_rank()
-    _stop_with(os.getppid())
+    _stop_with(int(os.environ.get(LAUNCHER, os.getppid())))
     try:
         yield Parallel(rank, dist.get_world_size(), sharded)
     except RuntimeError as error:
@@ -208,6 +240,7 @@ def launch(processes: int, arguments: Sequence[str]) -> None:
 
     # A store shared with the launcher still holds the keys of the processes before: restarts would then fail at random.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    os.environ[LAUNCHER] = str(os.getpid())
     share_threads(os.environ, torch.get_num_threads() // processes)
     for name in ("torch.distributed.elastic", "torch.distributed.launcher"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -22,8 +22,8 @@ def failing(error):
         (HeadwayError("x: failed"), 1, "headway: x: failed\n"),
         (Interrupted("stopped at step 3", 15), 143, "headway: stopped at step 3\n"),
         (KeyboardInterrupt(), 130, "headway: stopped\n"),
-        (OSError(28, "No space left on device", "a"), 1, "headway: a: No space left on device\n"),
-        (OSError("odd"), 1, "headway: output: odd\n"),
+        (OSError(28, "No space left", "a"), 1, "headway: a: No space left; free space, or write elsewhere\n"),
+        (OSError("odd"), 1, "headway: standard output: odd\n"),
         (BrokenPipeError(32, "Broken pipe"), 1, ""),
     ],
 )
@@ -33,6 +33,44 @@ def test_every_foreseen_failure_has_its_code_and_one_line(error, code, line, mon
         cli.main([])
     assert stopped.value.code == code
     assert capsys.readouterr() == ("", line)
+
+
+ALLOCATOR = "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes. (12)"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "(MemoryError)"),
+        (RuntimeError(f"{ALLOCATOR}\nframe #0"), f"({ALLOCATOR})"),
+        (RuntimeError("std::bad_alloc"), "(std::bad_alloc)"),
+        (RuntimeError("can't start new thread"), "(can't start new thread)"),
+        (ImportError("libtorch.so: failed to map segment from shared object"), "failed to map segment"),
+        (OSError(12, "Cannot allocate memory"), "Cannot allocate memory"),
+        (RuntimeError("CUDA out of memory"), "on the GPU"),
+    ],
+)
+def test_memory_that_ran_out_costs_one_line(error, told, monkeypatch, capsys):
+    for given in (error, come_of(error)):
+        monkeypatch.setattr(cli, "app", failing(given))
+        with pytest.raises(SystemExit) as stopped:
+            cli.main([])
+        assert stopped.value.code == 1
+        said = capsys.readouterr().err
+        assert said.startswith("headway: too little memory")
+        assert said.count("\n") == 1
+        assert told in said or given is not error
+
+
+def come_of(error):
+    """Another error, raised while that one was dealt with."""
+    try:
+        try:
+            raise error
+        except (MemoryError, RuntimeError, ImportError, OSError):
+            raise KeyError("cache")  # noqa: B904  # what libraries do
+    except KeyError as later:
+        return later
 
 
 @pytest.mark.parametrize(

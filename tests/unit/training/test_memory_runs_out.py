@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from headway.errors import ConfigError, HeadwayError
+from headway.errors import ConfigError, HeadwayError, out_of_memory
 from headway.sequences import Sequences
-from headway.training.memory import cells, halves, largest_budget, out_of_memory, parts
+from headway.training.memory import cells, halves, largest_budget, parts
 
 LAYOUTS = pytest.mark.parametrize("layout", ["padded", "packed"])
 
