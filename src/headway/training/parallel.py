@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -35,8 +36,6 @@ PATIENCE = timedelta(days=7)
 MOST = 1 << 20
 """More processes than there will ever be."""
 BY_TORCHRUN = "torchrun sets it, so leave it alone, or unset TORCHELASTIC_RUN_ID to train in this process only"
-LAUNCHER = "HEADWAY_LAUNCHER"
-"""The variable with the number of the process that started this one: it may be gone before torch is loaded."""
 WATCHED = 0.5
 """Seconds between two looks at whether the launcher is alive."""
 
@@ -199,7 +198,7 @@ def joined(device: torch.device, *, sharded: bool) -> Iterator[Parallel]:
         torch.cuda.set_device(device)
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     rank = dist.get_rank()
-    _stop_with(int(os.environ.get(LAUNCHER, os.getppid())))
+    _stop_with(_launcher())
     try:
         yield Parallel(rank, dist.get_world_size(), sharded)
     except RuntimeError as error:
@@ -208,6 +207,12 @@ def joined(device: torch.device, *, sharded: bool) -> Iterator[Parallel]:
         raise HeadwayError(f"process {rank}: another process was lost; all are started again") from None
     finally:
         dist.destroy_process_group()
+
+
+def _launcher() -> int:
+    """The process that started this one; it may be gone by now, but `launch` names its runs after it."""
+    named = re.match(r"headway-(\d+)-", os.environ["TORCHELASTIC_RUN_ID"])
+    return int(named[1]) if named else os.getppid()
 
 
 def _stop_with(launcher: int) -> None:
@@ -240,13 +245,13 @@ def launch(processes: int, arguments: Sequence[str]) -> None:
 
     # A store shared with the launcher still holds the keys of the processes before: restarts would then fail at random.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    os.environ[LAUNCHER] = str(os.getpid())
     share_threads(os.environ, torch.get_num_threads() // processes)
     for name in ("torch.distributed.elastic", "torch.distributed.launcher"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     for _ in range(RESTARTS + 1):
-        options: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": uuid.uuid4().hex}
-        config = LaunchConfig(1, 1, processes, max_restarts=0, monitor_interval=0.1, **options)
+        options: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
+        name = f"headway-{os.getpid()}-{uuid.uuid4().hex}"
+        config = LaunchConfig(1, 1, processes, max_restarts=0, monitor_interval=0.1, run_id=name, **options)
         try:
             elastic_launch(config, sys.executable)("-m", "headway", *arguments)
             return
