@@ -1,5 +1,6 @@
 """The command line: parse, dispatch, exit codes; one short file a command."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -146,7 +147,10 @@ def _run(arguments: list[str], heard: bool) -> None:
 
 def _failed(error: OSError) -> str:
     """What the system refused to do."""
-    remedy = "; free space, or write elsewhere" if failure(error) else "; check the path and its rights"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = "; free space, or write elsewhere"
+    else:
+        remedy = "" if failure(error) else "; check the path and its rights"
     return f"{error.filename or 'standard output'}: {error.strerror or error}{remedy}"
 
 
