@@ -144,7 +144,7 @@ def test_help_imports_no_torch_and_takes_little_time():
         "heavy = {'torch', 'numpy', 'matplotlib', 'sacrebleu', 'tokenizers'} & sys.modules.keys()\n"
         "print(sorted(heavy), resource.getrusage(resource.RUSAGE_SELF).ru_utime, file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=600)
     heavy, seconds = done.stderr.strip().rsplit(" ", 1)
     assert heavy == "[]"
     assert float(seconds) < 0.5  # of CPU, whatever else the machine does

@@ -19,7 +19,7 @@ def shell(script: str, *arguments: object) -> subprocess.CompletedProcess:
     """Run a shell script; `headway` in it is the command, $1 and so on are the arguments."""
     whole = f'headway() {{ "{sys.executable}" -m headway "$@"; }}\n{script}'
     given = ["bash", "-o", "pipefail", "-c", whole, "bash", *map(str, arguments)]
-    return subprocess.run(given, capture_output=True, text=True, timeout=120, env=ENVIRONMENT, check=False)
+    return subprocess.run(given, capture_output=True, text=True, timeout=600, env=ENVIRONMENT, check=False)
 
 
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(model_folder, tmp_path):
@@ -117,7 +117,7 @@ def test_an_interrupt_while_translating_ends_in_130_and_leaves_no_half_output(mo
     process.stdin.flush()
     wait_for(lambda: any(path.stat().st_size for path in tmp_path.rglob("new")), process)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 130
     assert errors == "headway: stopped\n"
     assert list(tmp_path.iterdir()) == []
@@ -132,7 +132,7 @@ def test_a_stop_while_training_saves_the_step_and_the_run_goes_on_from_it(train,
     wait_for(lambda: (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size, process)
     assert f"{out}: another process is training there" in train().complaint
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 143
     (step,) = re.findall(r"^headway: stopped at step (\d+); --resume goes on from there$", errors, re.MULTILINE)
     assert "Traceback" not in errors
@@ -144,7 +144,7 @@ def test_a_stop_while_training_saves_the_step_and_the_run_goes_on_from_it(train,
     assert f"all {int(step) + 2} steps are done" in resumed.err
 
 
-def wait_for(condition, process, seconds: float = 90.0) -> None:
+def wait_for(condition, process, seconds: float = 600.0) -> None:
     """Wait until something has happened, while the process is still there."""
     until = time.monotonic() + seconds
     while not condition():

@@ -151,7 +151,7 @@ class Terminal:
     def type(self, keys):
         os.write(self.screen, keys.encode())
 
-    def until(self, text, seconds=60.0):
+    def until(self, text, seconds=600.0):
         """Everything shown until `text` is."""
         ends = time.monotonic() + seconds
         while text not in self.seen:
@@ -171,7 +171,7 @@ class Terminal:
         self.until(text)
 
     def left(self):
-        code = self.process.wait(30)
+        code = self.process.wait(600)
         os.close(self.screen)
         return code
 

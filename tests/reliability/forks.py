@@ -37,14 +37,14 @@ class Forks:
         told = {"name": name, "arguments": arguments, "folder": str(folder)}
         return Trial(self, self._ask(told)["pid"], folder)
 
-    def run(self, name: str, folder: Path, /, *, seconds: float = 120.0, **arguments: Any) -> "Ended":
+    def run(self, name: str, folder: Path, /, *, seconds: float = 600.0, **arguments: Any) -> "Ended":
         """Start a trial and wait for its end."""
         return self.start(name, folder, **arguments).wait(seconds)
 
     def close(self) -> None:
         """End the server; trials that still run are killed by `Trial.wait`."""
         self._process.stdin.close()
-        self._process.wait(10)
+        self._process.wait(120)
         self._process.stdout.close()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:

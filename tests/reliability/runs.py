@@ -57,7 +57,7 @@ class Watched:
             self.phases.append(line.decode())
             yield self.phases[-1]
 
-    def wait(self, seconds: float = 60.0) -> Ended:
+    def wait(self, seconds: float = 600.0) -> Ended:
         """Its end, everything heard."""
         ended = self.trial.wait(seconds)
         while select.select([self.handle], [], [], 0)[0] and not self.ended and list(self._read()):
@@ -100,7 +100,7 @@ class Runs:
             store = str(listening.getsockname()[1])
         given |= {"arguments": arguments, "store": store}
         trials = [self.forks.start(trial, self._logs(), rank=rank, **given) for rank in (0, 1)]
-        return [each.wait(120.0) for each in trials]
+        return [each.wait(600.0) for each in trials]
 
     def watch(self, trial: str, arguments: list[str], **given: Any) -> Watched:
         """Start a trial that tells of its phases."""

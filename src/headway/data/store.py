@@ -133,12 +133,14 @@ def open_sealed(folder: Path, key: Mapping[str, Any]) -> dict[str, Any] | None:
         manifest = verify_folder(folder)
     except FolderError:
         return None
-    return manifest if manifest.get("key") == key_digest(key) else None
+    facts = {name: value for name, value in manifest.items() if name not in ("format", "files", "sealed")}
+    return manifest if manifest.get("sealed") == seal(key, facts) else None
 
 
-def key_digest(key: Mapping[str, Any]) -> str:
-    """What the manifest of a folder keeps of its key."""
-    return hashlib.sha256(json.dumps({"format": FORMAT, **key}, default=str).encode()).hexdigest()
+def seal(key: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """A digest of what a folder was made from and of what its manifest says of it."""
+    told = {"format": FORMAT, "key": key, "facts": facts}
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def build_store(
@@ -157,10 +159,11 @@ def build_store(
     Pairs with a side of more than `longest` tokens are dropped and counted. `progress` hears how many pairs were read.
     Memory does not grow with the corpus.
     """
-    facts: dict[str, Any] = {"kind": "store", "key": key_digest(key)}
+    facts: dict[str, Any] = {"kind": "store"}
 
     def fill(aside: Path) -> None:
         facts.update(_fill(aside, pairs, (source, target), longest, progress))
+        facts["sealed"] = seal(key, facts)
 
     replace_folder(folder, fill, facts, known=NAMES)
     return TokenStore(folder, read_manifest(folder))

@@ -1,6 +1,5 @@
 """How fast training goes, and how many steps fit into the time that is left."""
 
-import time
 from typing import NamedTuple
 
 
@@ -27,9 +26,9 @@ class Pace:
         """Forget: what comes next is not an update."""
         self._ticks.clear()
 
-    def tick(self, units: int, updates: int = 1) -> None:
-        """Some more updates, on this many target tokens, are done."""
-        self._ticks.append(_Tick(time.monotonic(), units, updates))
+    def tick(self, now: float, units: int, updates: int = 1) -> None:
+        """Some more updates, on this many target tokens, are done by `now`, in seconds of any clock."""
+        self._ticks.append(_Tick(now, units, updates))
         del self._ticks[: -self.MEMORY]
 
     @property

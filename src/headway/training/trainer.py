@@ -108,6 +108,8 @@ class Trainer:
     progress: Progress
     initial_weights: Callable[[], dict[str, Tensor]]
     """Builds the weights that training began with once more."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds from any beginning: all that training knows of time."""
     _began: float = field(default=0.0, init=False)
     _agreed: float = field(default=0.0, init=False)
     """Seconds since then by the clock of the first process, when all last agreed on it."""
@@ -122,7 +124,7 @@ class Trainer:
 
     def fit(self) -> str:
         """Train until done and say why it is; a signal saves at the current step and raises `Interrupted`."""
-        self._began = time.monotonic() - self.progress.seconds
+        self._began = self.clock() - self.progress.seconds
         self._agreed = self._saved = self.progress.seconds
         try:
             reason = self._loop()
@@ -186,7 +188,7 @@ class Trainer:
 
     def _agree(self, units: int) -> int:
         """The units of all processes together; where one was asked to stop, all do."""
-        rows = self.parallel.exchange(units, self.stopper.signal or 0, time.monotonic() - self._began)
+        rows = self.parallel.exchange(units, self.stopper.signal or 0, self.clock() - self._began)
         self._agreed = rows[0][2]
         asked = max(int(row[1]) for row in rows)
         if asked:
@@ -242,7 +244,7 @@ class Trainer:
         captured = iter(self.captured.settle() if self.captured is not None else [])
         outcomes = [each.outcome or next(captured) for each in begun]
         if begun:
-            self._pace.tick(sum(each.units for each in begun), len(begun))
+            self._pace.tick(self.clock(), sum(each.units for each in begun), len(begun))
         for each, outcome in zip(begun, outcomes, strict=True):
             self._judge_gradient(each.step, outcome.norm)
             if math.isfinite(outcome.surprise):
@@ -326,7 +328,7 @@ class Trainer:
 
     def _elapsed(self) -> float:
         """Seconds of training, the same for all processes."""
-        return self._agreed if self.parallel.world > 1 else time.monotonic() - self._began
+        return self._agreed if self.parallel.world > 1 else self.clock() - self._began
 
     def _rate(self, step: int) -> float:
         peak, warmup, kind = self.config.learning_rate, self.config.warmup, self.config.schedule
@@ -393,7 +395,7 @@ class Trainer:
         return self.progress.step % every == 0
 
     def _validate(self) -> None:
-        began = time.monotonic()
+        began = self.clock()
         found = self._judge()
         scores, step = found.scores, self.progress.step
         value = self.rank(scores)
@@ -416,7 +418,7 @@ class Trainer:
             self.journal.say(line)
         if collapsed:
             self._recover("all outputs have become identical")
-        taken = self.parallel.exchange(time.monotonic() - began)[0][0]
+        taken = self.parallel.exchange(self.clock() - began)[0][0]
         self.progress = replace(self.progress, validating=taken)
         self._save()
         self._plan()

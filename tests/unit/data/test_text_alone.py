@@ -116,7 +116,7 @@ def test_what_was_prepared_is_found_again_but_not_with_other_lines_held_out(text
     keys = []
     for name in ("one", "two"):
         other = prepared_in(tmp_path / f"{name}.data", DataConfig(text=text, valid_text=tmp_path / name))
-        keys.append(other.store.manifest["key"])
+        keys.append(other.store.manifest["sealed"])
     assert len(set(keys)) == 2
 
 

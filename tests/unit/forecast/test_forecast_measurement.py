@@ -81,7 +81,7 @@ def outputs(ratio, until):
 
 
 def test_a_scripted_model_writes_as_much_as_it_is_told():
-    lengths, written = outputs(2.0, time.monotonic() + 60)
+    lengths, written = outputs(2.0, time.monotonic() + 3600)
     assert lengths == [7, 19, 13]  # and their end symbols
     assert written == 8 + 20 + 14
 

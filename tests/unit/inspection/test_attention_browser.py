@@ -33,7 +33,7 @@ def opened(page: str, folder) -> str:
     path = folder / "page.html"
     path.write_text(page, encoding="utf-8")
     command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", "--dump-dom", path.as_uri()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     assert not [line for line in result.stderr.splitlines() if "CONSOLE" in line]
     return result.stdout
 

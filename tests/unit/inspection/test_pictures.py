@@ -97,4 +97,4 @@ def test_matplotlib_is_imported_only_for_a_picture_and_pyplot_never(tmp_path):
         f"inspection.draw_positions(numpy.eye(3), pathlib.Path({str(tmp_path / 'eye.png')!r}), 'eye')\n"
         "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)

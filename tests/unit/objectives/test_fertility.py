@@ -99,12 +99,12 @@ def test_splitting_a_batch_never_changes_the_gradient(model, batch):
         FertilityLikelihood(0.1)(model, half).total.backward()
     for weight, wanted in zip(model.parameters(), whole, strict=True):
         assert torch.allclose(weight.grad, wanted, atol=1e-6)
-        assert wanted.abs().max() > 0 or weight.numel() == 0 or weight.grad.abs().max() == 0
 
 
 def test_every_weight_learns(model, batch):
     FertilityLikelihood()(model, batch).total.backward()
-    assert all(weight.grad is not None for weight in model.parameters())
+    still = [name for name, weight in model.named_parameters() if not weight.grad.abs().max() > 0]
+    assert still == []
 
 
 def test_without_alignments_it_cannot_be_had(model, batch):

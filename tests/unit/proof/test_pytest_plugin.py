@@ -19,7 +19,7 @@ def run(tmp_path):
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *named, *map(str, arguments)]
         environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1"}
         ended = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False
         )
         return ended.returncode, ended.stdout + ended.stderr
 
