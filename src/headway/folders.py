@@ -70,11 +70,9 @@ def remove_sealed(folder: Path, known: Collection[str] = ()) -> None:
 
 
 def own_names(folder: Path, known: Collection[str] = ()) -> set[str]:
-    """The files of a folder that Headway wrote: those its manifest names, or else the `known` ones if all are there."""
-    named = members(folder)
-    if not named and known and all(plain_file(folder / name) for name in known):
-        return {MANIFEST, *known}
-    return named
+    """The files of a folder that Headway wrote: those its manifest names, and the `known` ones if all are there."""
+    complete = known and all(plain_file(folder / name) for name in known)
+    return members(folder) | ({MANIFEST, *known} if complete else set())
 
 
 def members(folder: Path) -> set[str]:
