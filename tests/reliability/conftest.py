@@ -37,6 +37,7 @@ def pytest_runtest_makereport(item, call):
     if made and report.when == "call" and "tally" not in item.fixturenames:
         made.count += 1
         made.passed += report.passed
+        made.spent += report.duration
     return report
 
 

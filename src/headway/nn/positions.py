@@ -114,7 +114,7 @@ class RelativePositions(Positions):
         return by_distance.gather(-1, index)
 
 
-def alibi_slopes(heads: int) -> list[float]:
+def alibi_slopes(heads: int) -> Float[Tensor, "heads"]:
     """One slope a head, as the paper's code has it: powers of 2^(-8/n) for n heads, where n is a power of two.
 
     Otherwise those of the power of two below, then every other one of the power of two above.
@@ -122,7 +122,7 @@ def alibi_slopes(heads: int) -> list[float]:
     fewer = 1 << (heads.bit_length() - 1)
     spread = [2.0 ** (-8.0 * place / fewer) for place in range(1, fewer + 1)]
     between = [2.0 ** (-4.0 * place / fewer) for place in range(1, 2 * fewer, 2)]
-    return (spread + between)[:heads]
+    return torch.tensor((spread + between)[:heads])
 
 
 class AlibiPositions(Positions):
@@ -132,7 +132,7 @@ class AlibiPositions(Positions):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
+        self.register_buffer("slopes", alibi_slopes(heads), persistent=False)
 
     def bias(
         self, query: Float[Tensor, "*batch query heads width"], distance: Int[Tensor, "#query key"]
