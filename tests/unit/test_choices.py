@@ -258,3 +258,8 @@ def test_processes_that_share_the_threads_of_a_cpu_are_as_fast_as_one(monkeypatc
 
     assert [side_by_side(8, 4), side_by_side(2, 4), side_by_side(1, 16), side_by_side(16, 2)] == [1, 4, 8, 1]
     assert side_by_side(8, 4, "cuda") == 4
+
+
+def test_a_model_that_was_trained_before_learns_at_a_quarter_of_the_rate():
+    new, again = chosen(), chosen(start={"model": "runs/first"})
+    assert again.training.learning_rate == pytest.approx(new.training.learning_rate / 4, rel=0.02)
