@@ -1,12 +1,15 @@
 """Would a test notice: changes the source at random places, one at a time, and runs the tests that should see it.
 
-    python tests/mutants.py --count 300 --seed 1 --workers 2 > mutants.jsonl
+    python tests/mutants.py --reach REACH                                     # once: which test runs which line
+    python tests/mutants.py --count 300 --seed 1 --reach REACH --out mutants.jsonl
     python tests/mutants.py --table mutants.jsonl
 
 A mutant is one expression or statement of one module in `src/headway`, changed: a comparison or an operation turned
 round, a condition negated, a number one larger, a truth value turned, a call left out. It is caught if a test fails, or
-never ends. First come the tests that mirror the module's folder and those that name the module, then the others; the
-result of each mutant is one JSON line. Nothing in the working tree is changed. Three hundred take some hours.
+never ends. REACH is a file; the first command runs all tests under coverage.py (`pip install coverage`) and writes it.
+For each mutant the tests that run its statement are tried: those written for its module first, then short before long.
+Each result is one JSON line; mutants that the file has already are not tried again, so a run that was stopped goes on.
+Nothing in the working tree is changed.
 """
 
 import argparse
@@ -20,20 +23,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE, TESTS = ROOT / "src" / "headway", ROOT / "tests"
-APART = ("gpu", "install", "docs", "reliability", "distributed")
-"""Folders of tests that take long, or are not about one module."""
-ALL = ("unit", "properties", "parity", "cli", "learning")
-"""What runs where the nearest tests pass."""
-LONGEST = 3600.0
-"""Seconds for the tests of one mutant; those of the unchanged module take a fraction."""
+HANGS = 3.0
+"""A mutant whose tests take so many times what they took on the unchanged source hangs: it is caught."""
+SETTINGS = """
+[run]
+source = {source}
+data_file = {folder}/reach
+parallel = true
+context = ${{PYTEST_CURRENT_TEST-}}
+patch =
+    subprocess
+    _exit
+"""
+"""Of coverage.py: processes that a test starts belong to that test."""
 TURNED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
@@ -48,10 +59,23 @@ class Mutant:
 
     path: Path
     line: int
+    column: int
     kind: str
     before: str
+    lines: range
+    """Of the statement it is part of, without the body of a compound one."""
     source: str
     """The whole module with the change."""
+
+    @property
+    def module(self) -> str:
+        """The file below `src/headway`."""
+        return str(self.path.relative_to(SOURCE))
+
+    @property
+    def place(self) -> str:
+        """What tells it from all others of one draw."""
+        return f"{self.module}:{self.line}:{self.column} {self.kind}"
 
 
 def places(tree: ast.Module) -> Iterator[tuple[ast.AST, str, Callable[[], None]]]:
@@ -94,61 +118,164 @@ def draw(count: int, seed: int, chosen: list[Path]) -> list[Mutant]:
 def _made(path: Path, text: str, number: int) -> Mutant:
     tree = ast.parse(text)
     node, kind, change = list(places(tree))[number]
-    before, line = ast.unparse(node), getattr(node, "lineno", 0)
+    before, line = ast.unparse(node), node.lineno
+    statements = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and line in _lines(each)]
+    lines = min((_lines(each) for each in statements), key=len)
     change()
-    return Mutant(path, line, kind, before, ast.unparse(ast.fix_missing_locations(tree)))
+    return Mutant(path, line, node.col_offset, kind, before, lines, ast.unparse(ast.fix_missing_locations(tree)))
 
 
-def tests_of(path: Path) -> list[str]:
-    """The tests that should notice a change of a module."""
+def _lines(statement: ast.stmt) -> range:
+    body = getattr(statement, "body", None)
+    end = body[0].lineno if body and body[0].lineno > statement.lineno else statement.end_lineno + 1
+    return range(statement.lineno, end)
+
+
+class Reach:
+    """Which test runs which line, and how long each takes."""
+
+    def __init__(self, path: Path, longest: float) -> None:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        self.seconds: dict[str, float] = found["seconds"]
+        self.lines: dict[str, dict[str, list[int]]] = found["lines"]
+        self._longest = longest
+        self._names = list(self.seconds)
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """The tests to try on a mutant; of a line that is run when the module is imported, all that use the module."""
+        lines = self.lines.get(mutant.module, {})
+        found = {test for line in mutant.lines for test in lines.get(str(line), [])}
+        if not found:
+            found = {test for tests in lines.values() for test in tests}
+        near = set(written_for(mutant.path))
+        names = (self._names[test] for test in found)
+        chosen = sorted(names, key=lambda name: (name.partition("::")[0] not in near, self.seconds[name]))
+        total = 0.0
+        return [name for name in chosen if (total := total + self.seconds[name]) < self._longest]
+
+
+def reach(path: Path, workers: int) -> None:
+    """Run every test under coverage.py and write which lines each has run."""
+    from coverage import CoverageData  # of no use to those who only draw mutants
+
+    with tempfile.TemporaryDirectory(prefix="reach-") as name:
+        settings, took = Path(name) / "settings", Path(name) / "seconds"
+        settings.write_text(SETTINGS.format(source=SOURCE, folder=name), encoding="utf-8")
+        environment = os.environ | {"PYTHONPATH": str(TESTS), "MUTANTS_SECONDS": str(took)}
+        coverage = [sys.executable, "-m", "coverage"]
+        tests = ["-m", "pytest", "-p", "mutants", "-n", str(workers), "--dist", "worksteal"]
+        subprocess.run([*coverage, "run", f"--rcfile={settings}", *tests], cwd=ROOT, env=environment, check=False)
+        subprocess.run([*coverage, "combine", "-q", f"--rcfile={settings}"], cwd=ROOT, env=environment, check=True)
+        data = CoverageData(str(Path(name) / "reach"))
+        data.read()
+        seconds = json.loads(took.read_text(encoding="utf-8"))
+        numbers = {test: number for number, test in enumerate(seconds)}
+        lines: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for file in data.measured_files():
+            for line, contexts in data.contexts_by_lineno(file).items():
+                tests = {part.rpartition(" (")[0] or part for each in contexts for part in each.split("|")}
+                found = sorted(numbers[test] for test in tests if test in numbers)
+                lines[str(Path(file).relative_to(SOURCE))][line] = found
+    path.write_text(json.dumps({"seconds": seconds, "lines": lines}), encoding="utf-8")
+
+
+class Watch:
+    """A plugin of pytest: tells coverage.py which test runs, and writes how long those took that passed."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.failed: set[str] = set()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Lines belong to this test from here."""
+        from coverage import Coverage  # as above
+
+        if (coverage := Coverage.current()) is not None:
+            coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report: "pytest.TestReport") -> None:
+        """In the process that gathers the results."""
+        self.seconds[report.nodeid] += report.duration
+        if not report.passed:
+            self.failed.add(report.nodeid)
+
+    def pytest_sessionfinish(self, session: "pytest.Session") -> None:
+        """Workers leave nothing: their reports have been gathered."""
+        if not hasattr(session.config, "workerinput"):
+            passed = {name: round(took, 3) for name, took in self.seconds.items() if name not in self.failed}
+            Path(os.environ["MUTANTS_SECONDS"]).write_text(json.dumps(passed), encoding="utf-8")
+
+
+def pytest_configure(config: "pytest.Config") -> None:
+    """With `-p mutants`."""
+    config.pluginmanager.register(Watch())
+
+
+@cache
+def written_for(path: Path) -> list[str]:
+    """The files of tests that mirror a module, or name it."""
     inside = path.relative_to(SOURCE).with_suffix("")
     dotted = ".".join(("headway", *inside.parts)).removesuffix(".__init__")
-    folder = TESTS / "unit" / inside.parent
     names = rf"\b{re.escape(dotted)}\b|\bfrom {re.escape(dotted.rpartition('.')[0])} import [^\n]*\b{inside.name}\b"
-    named = [each for each in TESTS.rglob("test_*.py") if re.search(names, each.read_text(encoding="utf-8"))]
+    found = [each for each in TESTS.rglob("test_*.py") if re.search(names, each.read_text(encoding="utf-8"))]
     if inside.parts[0] == "cli":
-        named += (TESTS / "cli").glob(f"test_*{inside.name}*.py")
-    mirrored = list(folder.rglob("test_*.py")) if len(inside.parts) > 1 else [TESTS / "unit" / f"test_{inside.name}.py"]
-    found = {each for each in (*named, *mirrored) if each.is_file()}
-    kept = {each for each in found if each.relative_to(TESTS).parts[0] not in APART} or found
-    first = sorted(kept, key=lambda each: (inside.name not in each.name, each))
-    return [str(each.relative_to(ROOT)) for each in first]
+        found += (TESTS / "cli").glob(f"test_*{inside.name}*.py")
+    return [str(each.relative_to(ROOT)) for each in found]
 
 
-def judge(mutant: Mutant) -> dict[str, object]:
-    """Run the tests on a copy of the source with the change: those nearest to it, and all others if these pass."""
-    told = {"module": str(mutant.path.relative_to(SOURCE)), "line": mutant.line, "kind": mutant.kind}
-    began, outcome, by = time.monotonic(), "survived", []
+def judge(mutant: Mutant, reach: Reach) -> dict[str, object]:
+    """Run the tests on a copy of the source with the change, until one fails."""
+    began, tests = time.monotonic(), reach.tests(mutant)
+    usual = 60 + sum(reach.seconds[test] for test in tests)
     with tempfile.TemporaryDirectory(prefix="mutant-") as name:
         shutil.copytree(SOURCE, Path(name) / "headway")
-        (Path(name) / "headway" / mutant.path.relative_to(SOURCE)).write_text(mutant.source, encoding="utf-8")
+        (Path(name) / "headway" / mutant.module).write_text(mutant.source, encoding="utf-8")
+        (Path(name) / "tests").write_text("\n".join(tests), encoding="utf-8")
         environment = os.environ | {"PYTHONPATH": name, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"--basetemp={name}/t"]
-        for tests in filter(None, (tests_of(mutant.path), [str(TESTS / each) for each in ALL])):
-            try:
-                ended = subprocess.run(
-                    [*command, *tests],
-                    cwd=ROOT,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    timeout=LONGEST,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                outcome, by = "caught", ["time"]
-                break
-            if ended.returncode:
-                outcome, by = "caught", re.findall(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, re.MULTILINE)[:1]
-                break
+        try:
+            ended = subprocess.run(
+                [*command, f"@{name}/tests"],
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=HANGS * usual,
+                check=False,
+            )
+            outcome, by = _verdict(ended.returncode, ended.stdout + ended.stderr) if tests else ("survived", "")
+        except subprocess.TimeoutExpired:
+            outcome, by = "caught", "it never ends"
+    told = {"place": mutant.place, "before": mutant.before[:120], "outcome": outcome, "by": by}
     seconds = round(time.monotonic() - began, 1)
-    return {**told, "before": mutant.before[:120], "outcome": outcome, "by": by, "seconds": seconds}
+    return {**told, "tests": len(tests), "seconds": seconds}
+
+
+def _verdict(code: int, said: str) -> tuple[str, str]:
+    """What the exit code of pytest means; 1 is a test that failed, 2 a module that cannot be imported."""
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    if code == 0:
+        return "survived", ""
+    if code in (1, 2) and failed:
+        return "caught", failed[0]
+    if "while loading conftest" in said or code < 0:
+        return "caught", f"pytest ends with {code}"
+    return "not tried", said.strip()[-300:]
+
+
+def _read(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _room(line: dict[str, object]) -> str:
+    inside = str(line["place"]).partition(":")[0]
+    return inside.rpartition("/")[0] or "(top)"
 
 
 def table(path: Path) -> str:
     """How many mutants of every room were caught, and the survivors."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    rooms = Counter((line["module"].partition("/")[0], line["outcome"]) for line in lines)
+    lines = _read(path)
+    rooms = Counter((_room(line), line["outcome"]) for line in lines)
     rows = ["| room | mutants | caught |", "| --- | --- | --- |"]
     for room in sorted({room for room, _ in rooms}):
         total = sum(count for (each, _), count in rooms.items() if each == room)
@@ -156,7 +283,7 @@ def table(path: Path) -> str:
     caught = sum(line["outcome"] == "caught" for line in lines)
     rows += [f"| all | {len(lines)} | {caught} ({100 * caught / len(lines):.1f} %) |", ""]
     left = [line for line in lines if line["outcome"] != "caught"]
-    rows += [f"- {each['module']}:{each['line']}: {each['kind']}: `{each['before']}`" for each in left]
+    rows += [f"- {each['place']}: `{each['before']}`" for each in left]
     return "\n".join(rows)
 
 
@@ -164,17 +291,30 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--count", type=int, default=300)
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--workers", type=int, default=os.cpu_count())
     options.add_argument("--modules", default="**/*.py", help="a glob below src/headway")
+    options.add_argument(
+        "--reach", type=Path, metavar="FILE", help="which test runs which line; made if it is not there"
+    )
+    options.add_argument("--longest", type=float, default=600.0, help="seconds of tests tried on one mutant")
+    options.add_argument("--out", type=Path, metavar="FILE", help="JSON lines are added to this file")
     options.add_argument("--table", type=Path, metavar="FILE", help="print a table of these JSON lines, no more")
     given = options.parse_args()
     if given.table is not None:
         print(table(given.table))
         return 0
-    chosen = sorted(SOURCE.glob(given.modules))
-    with ThreadPoolExecutor(given.workers) as pool:
-        for line in pool.map(judge, draw(given.count, given.seed, chosen)):
-            print(json.dumps(line, ensure_ascii=False), flush=True)
+    if not given.reach.exists():
+        reach(given.reach, given.workers)
+    if given.out is None:
+        return 0
+    known = Reach(given.reach, given.longest)
+    tried = {line["place"] for line in _read(given.out)} if given.out.exists() else set()
+    drawn = draw(given.count, given.seed, sorted(SOURCE.glob(given.modules)))
+    left = [each for each in drawn if each.place not in tried]
+    with ThreadPoolExecutor(given.workers) as pool, given.out.open("a", encoding="utf-8") as file:
+        for line in as_completed(pool.submit(judge, each, known) for each in left):
+            file.write(json.dumps(line.result(), ensure_ascii=False) + "\n")
+            file.flush()
     return 0
 
 
