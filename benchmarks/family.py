@@ -7,9 +7,10 @@
 FOLDER holds the files of `recipes/multi30k-en-de/recipe.toml`, whose data, tokenizer and schedule all models share; a
 model keeps its own settings of `MODELS`. Each is trained, then scored on test2016 (BLEU as the recipe has it) and
 timed: target tokens a second in training, sentences a second in decoding, in batches and one by one. Those that write
-all tokens at once learn from what a teacher made of the sources, with its vocabulary, where one is given:
+all tokens at once, and `shallow`, the Transformer that is their rival as a student, learn from what a teacher made of
+the sources, with its vocabulary, where one is given:
 
-    python benchmarks/family.py --data FOLDER --out RUNS --only fertility --teacher RUNS/transformer-1
+    python benchmarks/family.py --data FOLDER --out RUNS --only fertility shallow --teacher RUNS/transformer-1
 """
 
 import argparse
@@ -45,12 +46,15 @@ MODELS: dict[str, dict[str, Any]] = {
     "bytenet": {"architecture": "bytenet", "dim": 156, "encoder_layers": 12, "decoder_layers": 12},
     "restricted": {"preset": "tiny", "window": 8},
     "transformer": {"preset": "tiny"},
+    "shallow": {"preset": "tiny", "decoder_layers": 1},
     "ctc": {"architecture": "ctc", "dim": 128, "hidden": 320, "heads": 4, "encoder_layers": 4, "decoder_layers": 5},
     "fertility": {"architecture": "fertility", "preset": "tiny", "decoder_layers": 1},
     "mask-predict": {"architecture": "mask-predict", "preset": "tiny"},
 }
-"""By name: settings that give each about as many parameters as the tiny Transformer has (fertility a fifth fewer)."""
-PARALLEL = ("ctc", "fertility", "mask-predict")
+"""By name: settings that give each about as many parameters as the tiny Transformer has (fertility and shallow a fifth
+fewer)."""
+STUDENTS = ("ctc", "fertility", "mask-predict", "shallow")
+"""Those that learn from a teacher, where there is one."""
 ALONE = 100
 """Sentences that are decoded one by one."""
 
@@ -63,7 +67,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--steps", type=int, help="updates of every model; those of the recipe by default")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--teacher", type=Path, help="a run whose outputs the non-autoregressive models learn from")
+    parser.add_argument("--teacher", type=Path, help="a run whose outputs the students learn from")
     parser.add_argument("--set", nargs="*", default=[], help="further settings of a recipe")
     parser.add_argument("--device")
     parser.add_argument("--sizes", action="store_true")
@@ -129,7 +133,7 @@ def recipe(name: str, seed: int, options: argparse.Namespace) -> Recipe:
 
 def taught(name: str, options: argparse.Namespace) -> bool:
     """Whether a model learns from a teacher's outputs."""
-    return name in PARALLEL and options.teacher is not None
+    return name in STUDENTS and options.teacher is not None
 
 
 def distilled(options: argparse.Namespace, tree: dict[str, Any]) -> Path:

@@ -9,9 +9,10 @@ teacher writes as many tokens as its source has, the others one more at most. Wi
 are trained ones, and outputs end where they end them; ids go in and come out, so that tokenizers take no part.
 
 Every turn, each way of decoding in random order translates the same sentences, once one by one and once 32 together: a
-slow moment of the machine hits all alike. One JSON line for each way and batch: median, lowest and highest sentences a
-second over the turns, processor milliseconds of a sentence, and the median over the turns of how many times faster it
-is than the teacher with a beam of 4 in the same turn, by the clock and by processor time.
+slow moment of the machine hits all alike. A student that is a Transformer is called by its layers. One JSON line for
+each way and batch: median, lowest and highest sentences a second over the turns, processor milliseconds of a sentence,
+and the median over the turns of how many times faster it is than the teacher with a beam of 4 in the same turn, by the
+clock and by processor time.
 """
 
 import argparse
@@ -81,10 +82,18 @@ def trained(options: argparse.Namespace) -> tuple[dict[str, Model], Symbols, lis
         student = load(folder, device=options.device)
         if student.source.fingerprint() != teacher.source.fingerprint():
             raise SystemExit(f"{folder}: has another vocabulary than the teacher; distil it with the teacher's")
-        models[student.model.config.architecture] = student.model
+        models[called(student.model, models)] = student.model
     lines = options.text.read_text(encoding="utf-8").splitlines()[: options.sentences]
     ids = [each for each in teacher.tokenize(lines) if each]
     return models, teacher.symbols, [teacher.request(each) for each in ids]
+
+
+def called(student: Model, models: dict[str, Model]) -> str:
+    """What a student is called beside models that have their names already."""
+    config = student.config
+    told = isinstance(config, TransformerConfig)
+    name = f"transformer, {config.encoder_layers}+{config.decoder_layers} layers" if told else config.architecture
+    return name if name not in models else f"{name}, {sum(each.startswith(name) for each in models) + 1}"
 
 
 def spent(engine: Engine, requests: list[Request], config: DecodingConfig, size: int) -> tuple[float, float]:
@@ -117,13 +126,16 @@ def main() -> None:
         name: Engine(ready(model.to(options.device), options.precision), symbols) for name, model in models.items()
     }
     limits = {"limit_ratio": 1.0, "limit_extra": 0} if options.teacher is None else {}
-    ways: dict[Way, DecodingConfig] = {
-        ("transformer", name): DecodingConfig(**settings, **limits) for name, settings in TEACHER.items()
-    }
-    for kind in models.keys() & WAYS.keys():
-        ways |= {(kind, name): DecodingConfig(**settings) for name, settings in WAYS[kind].items()}
+    ways: dict[Way, DecodingConfig] = {}
+    for kind, model in models.items():
+        told, more = (TEACHER, limits) if isinstance(model, Transformer) else (WAYS[model.config.architecture], {})
+        ways |= {(kind, name): DecodingConfig(**settings, **more) for name, settings in told.items()}
     for way, config in ways.items():  # warm
-        spent(engines[way[0]], requests[:4], config, 2)
+        if options.device == "cpu":
+            spent(engines[way[0]], requests[:4], config, 2)
+        else:  # a graph for every size is captured before it counts
+            for size in BATCHES:
+                spent(engines[way[0]], requests, config, size)
     times: dict[tuple[Way, int], list[tuple[float, float]]] = {}
     order = random.Random(0)
     for _ in range(options.turns):
