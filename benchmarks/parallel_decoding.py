@@ -15,7 +15,6 @@ is than the teacher with a beam of 4 in the same turn, by the clock and by proce
 """
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -32,6 +31,7 @@ from headway.models.model import Model
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.search import DecodingConfig, Request, Symbols
 from headway.translator import load
+from peers.origin import show
 
 VOCABULARY, PADDING, START, END = 8000, 0, 1, 2
 TEACHER = {"beam 4": {"beam": 4}, "greedy": {"beam": 1}}
@@ -149,7 +149,7 @@ def main() -> None:
         line |= {"processor_ms": round(1000 * statistics.median(worked for _, worked in found), 3)}
         line |= {"times_faster": round(statistics.median(gains[0]), 2)}
         line |= {"times_less_work": round(statistics.median(gains[1]), 2)}
-        print(json.dumps(line | facts), flush=True)
+        show(line | facts)
 
 
 if __name__ == "__main__":
