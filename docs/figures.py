@@ -224,7 +224,7 @@ def full_table(root: Path) -> str:
 def lacking(root: Path) -> list[str]:
     """Stored lines that do not say where they come from."""
     found = []
-    for path in sorted((root / "docs" / "results").glob("*.jsonl")):
+    for path in [*sorted((root / "docs" / "results").glob("*.jsonl")), root / "docs" / "reliability.jsonl"]:
         for number, line in enumerate(read(path), 1):
             if "about" not in line and "from" not in line:
                 found += [f"{path.name}, line {number}: no {key}" for key in _missing(line)]
