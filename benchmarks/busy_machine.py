@@ -34,6 +34,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from headway.runtime.threads import NUMBER, RECORD, WAITING_NAMES
+from peers.origin import show
 
 CASES = ("quiet", "busy", "spinning", "one-thread", "quota")
 DEFAULT_SPINS = "300000"
@@ -311,15 +312,15 @@ def main() -> None:
         if "quota" in cases:
             group = stack.enter_context(control_group())
             if isinstance(group, str):
-                print(json.dumps({"case": "quota", "not_measured": group, "instead": "affinity"}), flush=True)
+                show({"case": "quota", "not_measured": group, "instead": "affinity"})
                 cases = ["affinity" if case == "quota" else case for case in cases]
         for case in cases:
-            print(json.dumps(chosen(case, group)), flush=True)
+            show(chosen(case, group))
         prepare(folder, options)
         for work in options.work:
             for line in report(work, measure(work, cases, folder, group, options), options.busy):
-                print(json.dumps(line), flush=True)
-    print(json.dumps({"seconds": round(time.monotonic() - began), "cores": os.cpu_count()}), flush=True)
+                show(line)
+    show({"seconds": round(time.monotonic() - began), "cores": os.cpu_count()})
 
 
 if __name__ == "__main__":

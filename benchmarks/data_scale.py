@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from peers.origin import show
+
 SAMPLE = 100_000  # sentences the tokenizer learns from
 KEY = {"corpus": "synthetic"}
 RARE = 0.3
@@ -174,7 +176,8 @@ def main() -> None:
         for name, pairs in stages:
             # its own process each: the peak of memory is a process's, and never falls
             command = [sys.executable, __file__, "--stage", name, "--pairs", str(pairs), "--folder", folder]
-            subprocess.run(command, check=True)
+            told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+            show(json.loads(told.splitlines()[-1]))
 
 
 if __name__ == "__main__":

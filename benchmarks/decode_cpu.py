@@ -47,6 +47,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
+from peers.origin import show
+
 WORKER = Path(__file__).parent / "peers" / "decoding.py"
 THREADS, PROCESSES, INSIDE = "1 process, 2 threads", "2 processes, 1 thread each", "1 process, 2 workers"
 BOTH = (THREADS, PROCESSES)
@@ -150,7 +152,7 @@ class Team:
 
 
 def failed(system: str, why: str) -> None:
-    print(json.dumps({"system": system, "failed": why}), flush=True)
+    show({"system": system, "failed": why})
 
 
 def start(options: argparse.Namespace, cells: list[Cell]) -> tuple[list[Team], dict[str, str]]:
@@ -221,12 +223,12 @@ def report(
         line |= {"tokens_per_sentence": round(repeats[0]["tokens"] / repeats[0]["sentences"], 1)}
         costs = [each["processor_seconds"] / each["sentences"] for each in repeats]
         line |= {"processor_milliseconds_per_sentence": round(1000 * statistics.median(costs), 2)}
-        print(json.dumps(line | {"version": versions[contestant.system]}), flush=True)
+        show(line | {"version": versions[contestant.system]})
     for cell in cells:
         if (cell, "headway") in best:
             peers = {name: speed for (of, name), speed in best.items() if of == cell and name != "headway"}
             ratios = {name: round(best[cell, "headway"] / speed, 2) for name, speed in peers.items()}
-            print(json.dumps({"beam": cell[0], "batch": cell[1], "headway_over": ratios}), flush=True)
+            show({"beam": cell[0], "batch": cell[1], "headway_over": ratios})
 
 
 def main() -> None:

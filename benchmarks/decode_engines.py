@@ -12,7 +12,6 @@ outputs that are the same. Headway's own engine is measured beside them unless `
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from headway.data.text import read_lines
 from headway.interop.ctranslate2 import CTranslate2Backend
 from headway.search import DecodingConfig, Hypothesis, Request
 from headway.translator import load
+from peers.origin import show
 
 
 def by_hand(
@@ -122,7 +122,7 @@ def main() -> None:
             config = DecodingConfig(beam=beam, length_penalty=options.length_penalty)
             facts = {"precision": "int8" if int8 else "fp32", "beam": beam, "sentences": len(requests)}
             facts |= {"workers": backend.workers, "batch": options.batch}
-            print(json.dumps(facts | measured(backend, requests, config, options)), flush=True)
+            show(facts | measured(backend, requests, config, options))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ in fp32, fp16 and bf16, and how many outputs agree is told too.
 """
 
 import argparse
-import json
 import random
 import statistics
 import time
@@ -22,6 +21,7 @@ from headway.engine import Engine
 from headway.engine.readiness import ready
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.search import DecodingConfig, Request, Symbols
+from peers.origin import show
 
 VOCABULARY, TOKENS = 37_000, 30
 START, END = 0, 1
@@ -112,9 +112,9 @@ def forced(options: argparse.Namespace) -> None:
             for name, each in speed.items():
                 line = {"system": name, "beam": beam, "batch": batch, "tokens_per_second": round(middle[name])}
                 line |= {"lowest": round(min(each)), "highest": round(max(each)), "repeats": len(each)}
-                print(json.dumps(line | {"ms_per_step": round(1e3 * batch / middle[name], 3)}), flush=True)
+                show(line | {"ms_per_step": round(1e3 * batch / middle[name], 3)})
             ratio = round(middle["headway"] / middle["marian"], 2)
-            print(json.dumps({"beam": beam, "batch": batch, "ratio_to_marian": ratio}), flush=True)
+            show({"beam": beam, "batch": batch, "ratio_to_marian": ratio})
         del systems
         torch.cuda.empty_cache()
 
@@ -137,7 +137,7 @@ def natural(options: argparse.Namespace) -> None:
                 seconds = time.perf_counter() - start
                 line = {"mode": name, "repeat": repeat, "sentences_per_second": round(len(lines) / seconds, 1)}
                 same = sum(a == b for a, b in zip(outputs[name], outputs["fp32, captured"], strict=True))
-                print(json.dumps(line | {"same_as_fp32_captured": same / len(lines)}), flush=True)
+                show(line | {"same_as_fp32_captured": same / len(lines)})
     if options.output:
         for name, texts in outputs.items():
             (options.output / f"{name.replace(', ', '-').replace(' ', '-')}.txt").write_text("\n".join(texts) + "\n")

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from peers.origin import show
+
 USUAL = {"source": 31, "beam": 4, "batch": 8, "vocabulary": 8000}
 SWEEPS: dict[str, dict[str, Any]] = {  # a batch never has more source tokens than the engine takes at once
     "source": {"sizes": [16, 32, 64, 125, 250, 500, 1000, 2000], "batch": 2},
@@ -232,7 +234,7 @@ def main() -> None:
     if options.lines:
         lines = [json.loads(line) for path in options.lines for line in path.read_text().splitlines()]
     for line in () if options.lines else measure(options):
-        print(json.dumps(line), flush=True)
+        show(line)
         lines.append(line)
     draw(lines, options.output)
 

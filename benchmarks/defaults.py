@@ -37,14 +37,13 @@ import torch
 
 from headway.errors import HeadwayError
 from peers.corpora import CORPORA, PARTS, Sample, Texts, prepare_texts
+from peers.origin import machine, show
 from peers.trials import (
     Line,
     Trial,
     code,
     described_run,
-    machine,
     run_together,
-    show,
     stop_on_sigterm,
     train_command,
     train_together,
@@ -356,7 +355,7 @@ def measure(options: argparse.Namespace, settings: dict[str, dict[str, Any]]) ->
         earlier = [json.loads(line) for line in options.grid.read_text(encoding="utf-8").splitlines()]
     for name in options.corpora:
         texts = prepare_texts(name, options.data.resolve(), options.out.resolve() / "data", options.pairs)
-        shared = {"corpus": name, "machine": machine(options.device, options.threads), "time": options.time}
+        shared = {"corpus": name, "machine": machine(options.device), "time": options.time}
         shared |= {"side_by_side": options.side_by_side, "threads": options.threads}
         shared |= {"pairs": options.pairs or texts.corpus.pairs, "sentences": options.sentences}
         grids.append(Grid(texts, settings, options, shared, earlier))

@@ -16,7 +16,6 @@ the sources, with its vocabulary, where one is given:
 import argparse
 import json
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from headway.models.catalog import read_model_config
 from headway.recipe import Recipe
 from headway.screen import Silent
 from headway.translator import Translator, load, model_folder
+from peers.origin import show
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "multi30k-en-de" / "recipe.toml"
 VOCABULARY = 10_000
@@ -79,7 +79,7 @@ def main() -> None:
     device = choose_device(options.device)
     for name in options.only:
         for seed in options.seeds:
-            show(measured(name, seed, options, device))
+            show(measured(name, seed, options, device), device)
 
 
 def sizes() -> dict[str, int]:
@@ -172,12 +172,6 @@ def decoding_speed(translator: Translator, source: list[str]) -> dict[str, float
         "sentences_per_second": round(len(source) / found[0], 1),
         "sentences_per_second_alone": round(len(source[:ALONE]) / found[1], 2),
     }
-
-
-def show(line: dict[str, Any]) -> None:
-    """One JSON line."""
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -35,13 +35,12 @@ from typing import Any
 from headway.errors import ConfigError, HeadwayError
 from headway.training.config import seconds
 from peers.corpora import CORPORA, PARTS, Texts, prepare_texts
+from peers.origin import machine, show
 from peers.trials import (
     Line,
     Trial,
     code,
     described_run,
-    machine,
-    show,
     stop_on_sigterm,
     train_command,
     train_together,
@@ -197,7 +196,7 @@ def main() -> int:
         check_transformers(options.python)
         for name in options.corpora:
             texts = prepare_texts(name, options.data.resolve(), options.out.resolve() / "data", options.pairs)
-            shared = {"corpus": name, "machine": machine("cpu", options.threads), "time": options.time}
+            shared = {"corpus": name, "machine": machine("cpu"), "time": options.time, "threads": options.threads}
             shared |= {"pairs": options.pairs or texts.corpus.pairs, "sentences": options.sentences}
             for line in Contest(texts, options, shared).measure():
                 show(line)

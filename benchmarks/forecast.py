@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from peers.origin import show
+
 ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -104,7 +106,7 @@ def compared(preset: str, corpus: list[str], options: argparse.Namespace) -> dic
     told = {name: plan[name] for name in ("seconds_per_update", "tokens_per_second", "seconds")}
     told["seconds_per_validation"] = plan["seconds_per_validation"] + plan["seconds_per_checkpoint"]
     told["peak"] = sum(plan["memory"].values())
-    line: dict[str, Any] = {"preset": preset, "machine": plan["machine"], "steps": options.steps}
+    line: dict[str, Any] = {"preset": preset, "planned_for": plan["machine"], "steps": options.steps}
     line |= {"planning_seconds": round(planning, 1), "timed_updates": plan["timed_updates"]}
     for name, value in told.items():
         line[name] = {"plan": round(value, 4), "real": round(real[name], 4), "ratio": round(real[name] / value, 3)}
@@ -133,7 +135,7 @@ def main() -> None:
             corpus = made_corpus(Path(folder), options.pairs)
         for _ in range(options.repeats):
             for preset in options.presets:
-                print(json.dumps(compared(preset, corpus, options)), flush=True)
+                show(compared(preset, corpus, options), options.device)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ the rounds of its time divided by that of the likelihood in the same round, and 
 """
 
 import argparse
-import json
 import random
 import statistics
 import tempfile
@@ -37,6 +36,7 @@ from headway.objectives import (
     Objective,
     ScheduledSampling,
 )
+from peers.origin import show
 
 SMOOTHING = 0.1
 OBJECTIVES: dict[str, Objective] = {
@@ -127,7 +127,7 @@ def main() -> None:
     for method, found in ratios.items():
         line = {"method": method, "ratio": round(statistics.median(found), 2)}
         line |= {"lowest": round(min(found), 2), "highest": round(max(found), 2), "rounds": options.rounds}
-        print(json.dumps(line | {"likelihood_seconds": round(statistics.median(plain), 3)}), flush=True)
+        show(line | {"likelihood_seconds": round(statistics.median(plain), 3)})
 
 
 if __name__ == "__main__":

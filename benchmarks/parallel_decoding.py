@@ -16,7 +16,6 @@ clock and by processor time.
 """
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -33,6 +32,7 @@ from headway.models.model import Model
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.search import DecodingConfig, Request, Symbols
 from headway.translator import load
+from peers.origin import show
 
 VOCABULARY, PADDING, START, END = 8000, 0, 1, 2
 TEACHER = {"beam 4": {"beam": 4}, "greedy": {"beam": 1}}
@@ -161,7 +161,7 @@ def main() -> None:
         line |= {"processor_ms": round(1000 * statistics.median(worked for _, worked in found), 3)}
         line |= {"times_faster": round(statistics.median(gains[0]), 2)}
         line |= {"times_less_work": round(statistics.median(gains[1]), 2)}
-        print(json.dumps(line | facts), flush=True)
+        show(line | facts)
 
 
 if __name__ == "__main__":

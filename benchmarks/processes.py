@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from peers.origin import show
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -44,7 +46,7 @@ def main() -> None:
             "tokens_per_second": round(middle),
             "ratio": round(middle / best, 3),
         }
-        print(json.dumps(line | {"least": round(min(speeds)), "most": round(max(speeds))}), flush=True)
+        show(line | {"least": round(min(speeds)), "most": round(max(speeds))}, given.device)
 
 
 def speed(given, options) -> float:

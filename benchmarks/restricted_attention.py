@@ -10,7 +10,6 @@ window as a mask; `restricted` what Headway does.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from headway.nn.attention import Visible, attend
+from peers.origin import show
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -138,7 +138,7 @@ def report(given, length):
     for name, bytes_taken in peaks.items():
         values = seconds.get(name)
         told = values and {"median": statistics.median(values), "least": min(values), "most": max(values)}
-        print(json.dumps({**facts, "implementation": name, "seconds": told, "peak_bytes": bytes_taken}), flush=True)
+        show({**facts, "implementation": name, "seconds": told, "peak_bytes": bytes_taken})
 
 
 if __name__ == "__main__":

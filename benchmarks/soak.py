@@ -8,12 +8,16 @@ once; with --hours, rounds with other random numbers follow until that time is o
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import BinaryIO
+
+from peers.origin import show
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "reliability"
@@ -25,20 +29,25 @@ def files(goals: list[str]) -> list[Path]:
     return [path for goal in goals for path in TESTS.glob(f"test_{goal.lower()}_*.py")]
 
 
+def hand_on(lines: BinaryIO, seed: int) -> None:
+    """Print the results that were written since, with where they come from; a line half written waits."""
+    while (line := lines.readline()).endswith(b"\n"):
+        show({"seed": seed, **json.loads(line)})
+    lines.seek(-len(line), os.SEEK_CUR)
+
+
 def soak(goals: list[str], seed: int, workers: int, figures: Path) -> bool:
     """One round; whether all went well."""
     command = [sys.executable, "-m", "pytest", "-m", "", *map(str, files(goals))]
     command += ["-n", str(workers), "--dist", "worksteal"] if workers > 1 else []
     environment = os.environ | {"HEADWAY_SOAK": "1", "HEADWAY_FIGURES": str(figures), "HEADWAY_SEED": str(seed)}
     figures.touch()
-    with figures.open(encoding="utf-8") as lines:
+    with figures.open("rb") as lines:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=sys.stderr)
         while process.poll() is None:
             time.sleep(1.0)
-            sys.stdout.write(lines.read())
-            sys.stdout.flush()
-        sys.stdout.write(lines.read())
-        sys.stdout.flush()
+            hand_on(lines, seed)
+        hand_on(lines, seed)
     return process.returncode == 0
 
 

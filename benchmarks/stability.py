@@ -43,7 +43,8 @@ from headway.errors import HeadwayError
 from headway.recipe import Recipe
 from headway.screen import Silent
 from headway.validation import unigram_loss, validation_batches
-from peers.trials import Line, machine, show
+from peers.origin import show
+from peers.trials import Line
 
 PRESETS, NORMS, BATCHES = ("tiny", "small", "base"), ("pre", "post"), (1024, 4096, 25_000)
 Plan = dict[tuple[str, int], dict[int, int]]
@@ -209,11 +210,11 @@ def main() -> int:
         work = Work(corpus(options, folder), folder, options.device, options.threads)
         lines = []
         for line in results(todo, work, options.side_by_side):
-            show(line)
+            show(line, options.device)
             lines.append(line)
     below = sum(line["below"] for line in lines)
     told = {"summary": "stability", "trainings": len(lines), "below_unigram": below}
-    show({**told, "machine": machine(options.device, options.threads), "side_by_side": options.side_by_side})
+    show({**told, "threads": options.threads, "side_by_side": options.side_by_side}, options.device)
     return 0 if below == len(lines) else 1
 
 

@@ -24,6 +24,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from peers.origin import show
+
 WORKER = Path(__file__).parent / "peers" / "training.py"
 ENVIRONMENTS = {"headway": None, "torch": None, "torch-compiled": None, "marian": "main", "joeynmt": "joey"}
 ENVIRONMENT = {
@@ -83,7 +85,7 @@ def start(options: argparse.Namespace) -> list[Worker]:
         if all(worker.step(batch) for batch in range(WARM_UP)):
             workers.append(worker)
         else:
-            print(json.dumps({"system": system, "failed": f"see {worker.log.name}"}), flush=True)
+            show({"system": system, "failed": f"see {worker.log.name}"})
             worker.close()
     return workers
 
@@ -124,7 +126,7 @@ def main() -> None:
         middle = statistics.median(repeats)
         line = {"system": system, "dtype": options.dtype, "threads": options.threads, "repeats": options.repeats}
         line |= {"target_tokens_per_second": round(middle), "ratio_to_best_peer": round(middle / best, 3)}
-        print(json.dumps(line | {"lowest": round(min(repeats)), "highest": round(max(repeats))}), flush=True)
+        show(line | {"lowest": round(min(repeats)), "highest": round(max(repeats))})
     for worker in workers:
         worker.close()
 

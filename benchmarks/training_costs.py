@@ -6,7 +6,6 @@ FOLDER holds tok/train.lc.norm.tok.{en,de} of Multi30k. Arms take turns in one p
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -24,6 +23,7 @@ from headway.training.background import Background
 from headway.training.checkpoint import Snapshot
 from headway.training.parallel import ALONE
 from headway.training.signals import Stopper
+from peers.origin import show
 
 UPDATES, ROUNDS = 10, 7
 
@@ -79,7 +79,7 @@ def deterministic(trainer, held, facts):
             seconds.append(timed(trainer, held))
     torch.use_deterministic_algorithms(False)
     ratios = [slow / fast for fast, slow in zip(arms[False], arms[True], strict=True)]
-    show("deterministic", facts, seconds_an_update=arms[False], deterministic_seconds=arms[True], ratio=ratios)
+    report_spread("deterministic", facts, seconds_an_update=arms[False], deterministic_seconds=arms[True], ratio=ratios)
 
 
 def saving(trainer, held, facts):
@@ -109,15 +109,15 @@ def saving(trainer, held, facts):
         trainer.checkpoints.prune(step + 1, set())
     size = sum(path.stat().st_size for path in trainer.checkpoints.path(step + 1).iterdir())
     figures = {"seconds_to_copy": copied, "seconds_to_write": written, "seconds_lost_beside": beside}
-    show("saving", {**facts, "bytes": size}, **figures)
+    report_spread("saving", {**facts, "bytes": size}, **figures)
 
 
-def show(what, facts, **figures):
+def report_spread(what, facts, **figures):
     told = {
         name: {"median": statistics.median(values), "least": min(values), "most": max(values)}
         for name, values in figures.items()
     }
-    print(json.dumps({"what": what, **facts, **told}), flush=True)
+    show({"what": what, **facts, **told})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ A tiny model that was never trained, generated lines, the real command. Once unb
 with by --append. Prints one JSON line; memory is the resident size of the command and all its workers together.
 """
 
-import json
 import random
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.models.transformer import Transformer, TransformerConfig
 from headway.search import DecodingConfig
 from headway.translator import Translator
+from peers.origin import show
 
 WORDS = ("the", "cat", "dog", "sees", "eats", "keeps", "apple", "bread", "flower", "tree", "and", "all", "old", "red")
 EVERY = 0.25
@@ -115,7 +115,7 @@ def main() -> None:
             "killed_at_line": broken.lines,
             "identical": output == (folder / "broken").read_bytes(),
         }
-        print(json.dumps(found))
+        show(found)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Turns what runs have left into docs/results.md, its pictures and the tables of the recipes.
+"""Turns what runs have left into docs/results.md, its pictures and the tables of README.md and the recipes.
 
 python docs/results.py            # writes them
-python docs/results.py --check    # says whether the texts are up to date
+python docs/results.py --check    # says whether the texts are up to date and every line says where it comes from
 
 Read are recipes/NAME/task.toml and result.json, which recipes/run.py writes, and the JSON lines of
-benchmarks/train_gpu.py, train_growth.py and quality_gpu.py in docs/results/*.jsonl, with remarks on them by hand.
+benchmarks in docs/results/*.jsonl, with remarks on them by hand; figures.jsonl has the rows of README.md (figures.py).
 """
 
 import json
@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from figures import code, full_table, lacking, origin_of, read, short_table, when
 from results_pictures import bars, curves, grown
 
 ROOT = Path(__file__).parents[1]
@@ -31,10 +32,11 @@ AXES = {"length": "tokens of a sentence", "parameters": "parameters", "vocabular
 HEAD = """# Results
 
 Written by `docs/results.py` from the JSON that runs leave: `result.json` of every recipe, by `recipes/run.py`, and the
-lines of the benchmarks in `docs/results`. Every choice was made on validation sets; test sets were only scored. `±` is
-the standard deviation over seeds; where there is one seed, there is none. The loop is everything from the first batch
-to the last update, validations, checkpoints and compilation included; preparation, from text files to tokens, stands
-apart. Seconds are shown only of runs that had the device to themselves.
+lines of the benchmarks in `docs/results`. [All figures](#all-figures) of the README and more stand at the end. Every
+choice was made on validation sets; test sets were only scored. `±` is the standard deviation over seeds; where there is
+one seed, there is none. The loop is everything from the first batch to the last update, validations, checkpoints and
+compilation included; preparation, from text files to tokens, stands apart. Seconds are shown only of runs that had the
+device to themselves.
 """
 BASELINE = {
     "copy": "the source itself",
@@ -93,8 +95,7 @@ def _place(name: str) -> int:
 def bench_lines(root: Path) -> list[dict[str, Any]]:
     """Every line the benchmarks have left."""
     paths = sorted((root / "docs" / "results").glob("*.jsonl"))
-    lines = (line for path in paths for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-    return [json.loads(line) for line in lines]
+    return [line for path in paths for line in read(path)]
 
 
 def with_spread(mean: float, deviation: float | None) -> str:
@@ -125,7 +126,7 @@ def unmeasured(root: Path) -> str:
     paths = sorted((root / "recipes").glob("*/task.toml"), key=lambda path: _place(path.parent.name))
     names = [path.parent.name for path in paths if not (path.parent / "result.json").is_file()]
     links = ", ".join(f"[{name}](../recipes/{name}/README.md)" for name in names)
-    return f"Not measured yet: {links}.\n" if names else ""
+    return f"Without a result of `recipes/run.py` so far: {links}.\n" if names else ""
 
 
 def details(each: Measured) -> str:
@@ -147,7 +148,7 @@ def details(each: Measured) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     told = (
         f"{runs[0]['parameters'] / 1e6:.1f} M parameters, {runs[0]['updates']:,} updates. "
-        f"{result['date']}, {result['hardware']}, {versions}. {times(each)}"
+        f"{when(result)}, {result['hardware']}, {versions}. {times(each)}"
     )
     return "\n".join([*rows, "", told, "", "```", result["command"], "```"])
 
@@ -185,7 +186,7 @@ def timed(lines: list[dict[str, Any]]) -> str:
         rows.append(f"| {' | '.join(cells)} |")
     first = chosen[0]
     told = (
-        f"`python benchmarks/quality_gpu.py` on {first['device']}, Tatoeba, English to German: a model "
+        f"{given(chosen)}, Tatoeba, English to German: a model "
         f"`{first['model']}` of {first['parameters'] / 1e6:.1f} M parameters as it is after so many seconds, nothing "
         f"averaged, on the {first['sentences']:,} test sentences with a beam of 5. The seconds begin after "
         f"{first['warm_up_seconds']:g} s of compiling and capturing. This is no result of the recipe."
@@ -193,6 +194,12 @@ def timed(lines: list[dict[str, Any]]) -> str:
     if len(by(chosen, "system")) == 1:
         told += " No other system was measured beside it, so nothing is compared."
     return "\n".join([told, "", *rows])
+
+
+def given(lines: list[dict[str, Any]]) -> str:
+    """The command that gave the lines, on what, and when."""
+    origin = origin_of(lines)
+    return f"{code(origin['command'])} on {origin['machine']} ({when(origin)})"
 
 
 def remarks(lines: list[dict[str, Any]], about: str) -> str:
@@ -217,7 +224,7 @@ def speed(lines: list[dict[str, Any]]) -> str:
         rows.append(f"| {' | '.join(cells)} |")
     chosen = speeds(lines)
     told = (
-        f"`python benchmarks/train_gpu.py` on {', '.join(by(chosen, 'device'))}, the same work for all: medians of "
+        f"{given(chosen)}, the same work for all: medians of "
         f"{chosen[0]['rounds']} rounds taken in turns, with the lowest and highest; the peak is that of products of "
         "matrices in bf16, measured in the same run."
     )
@@ -269,9 +276,10 @@ def growth(lines: list[dict[str, Any]]) -> str:
         if "growth" in line and "failed" in line
     ]
     told = (
-        "`python benchmarks/train_growth.py`: a Transformer base on batches of 16,384 tokens; where nothing else is "
-        "said, sentences have 32 tokens. Theory: the arithmetic of a step at the measured speed of products, and the "
-        f"bytes of weights, gradients, moments and what is kept for the backward pass.{remarks(lines, 'growth')}"
+        f"{given([line for line in lines if 'growth' in line])}: a Transformer base on batches of 16,384 tokens; where "
+        "nothing else is said, sentences have 32 tokens. Theory: the arithmetic of a step at the measured speed of "
+        "products, and the bytes of weights, gradients, moments and what is kept for the backward pass."
+        f"{remarks(lines, 'growth')}"
     )
     return "\n".join([told, "", *switches(lines), "", *rows])
 
@@ -303,21 +311,28 @@ def page(root: Path) -> str:
         parts.append(f"### The largest batch\n\n{largest(lines)}\n")
     if growing(lines):
         parts += ["## How the cost grows\n", shown["results-growth"], f"{growth(lines)}\n"]
+    if table := full_table(root):
+        parts += ["## All figures\n", f"{table}\n"]
     return "\n".join(parts)
 
 
 def readmes(root: Path) -> dict[Path, str]:
-    """The README of every recipe, with its table as it should be."""
-    found, made = {each.name: each for each in measured(root)}, {}
+    """README.md and that of every recipe, with their tables as they should be."""
+    found = {each.name: each for each in measured(root)}
+    made = {root / "README.md": with_table(root / "README.md", short_table(root))}
     for path in sorted((root / "recipes").glob("*/README.md")):
-        before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not begin or not end:
-            raise SystemExit(f"{path}: has no place for the table; put these two lines in: {BEGIN} {END}")
         name = path.parent.name
-        table = details(found[name]) if name in found else "Not measured yet."
-        made[path] = f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+        made[path] = with_table(path, details(found[name]) if name in found else "Not measured yet.")
     return made
+
+
+def with_table(path: Path, table: str) -> str:
+    """The text of a file with this table in its place."""
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{path}: has no place for the table; put these two lines in: {BEGIN} {END}")
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
 
 
 def pictures(found: list[Measured], lines: list[dict[str, Any]]) -> dict[str, tuple[str, Callable[[Any], None]]]:
@@ -365,7 +380,8 @@ def main(arguments: list[str]) -> int:
     if "--check" in arguments:
         for path in stale:
             sys.stderr.write(f"{path.relative_to(ROOT)}: is not what docs/results.py makes of the results\n")
-        return bool(stale)
+        sys.stderr.writelines(f"{told}\n" for told in lacking(ROOT))
+        return bool(stale or lacking(ROOT))
     for path in stale:
         path.write_text(texts[path], encoding="utf-8")
     draw(ROOT)

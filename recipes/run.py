@@ -143,6 +143,7 @@ class Runner:
         """What was found earlier by the same settings on the same hardware, or else the head of new results."""
         head = {
             "recipe": self.name,
+            "commit": commit(),
             "date": datetime.now(UTC).date().isoformat(),
             "command": self.command(),
             "hardware": hardware(self.device),
@@ -156,7 +157,7 @@ class Runner:
         except (OSError, ValueError):
             return head
         same = all(old.get(key) == head[key] for key in ("fingerprint", "hardware", "versions"))
-        return old | {"date": head["date"], "command": head["command"]} if same else head
+        return old | {key: head[key] for key in ("commit", "date", "command")} if same else head
 
     def command(self) -> str:
         """The command, with the user's folders left to the reader."""
@@ -272,6 +273,14 @@ def parameters(path: Path) -> int:
     with safe_open(path, "pt") as weights:
         shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118  # not a dictionary
     return sum(map(math.prod, shapes))
+
+
+def commit() -> str:
+    """The commit this runs from, as the benchmarks say it."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+    from peers.origin import COMMIT
+
+    return COMMIT
 
 
 def hardware(device: "torch.device") -> str:

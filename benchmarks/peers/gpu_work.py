@@ -1,6 +1,5 @@
 """The work every system on a GPU is given: sizes of models, synthetic pairs, batches, and the arithmetic they cost."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 
 from headway.throughput import LENGTHS, LONGEST, RATIO, SHORTEST
+from peers import origin
 
 PADDING, START, END, FIRST = 0, 1, 2, 4
 DROPOUT, SMOOTHING, CLIP = 0.1, 0.1, 1.0
@@ -148,7 +148,7 @@ def named(device: torch.device) -> str:
 
 
 def show(**line: Any) -> None:
-    print(json.dumps(line), flush=True)
+    origin.show(line)
 
 
 def largest(fits: Callable[[int], bool], *, start: int, most: int, share: float = 0.05) -> int:

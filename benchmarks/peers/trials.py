@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -17,9 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import headway
+from peers.origin import COMMIT, today
 
 Line = dict[str, Any]
 STOPPED = (130, 143, -2, -15)
@@ -91,7 +89,7 @@ def train_together(trials: Sequence[Trial], threads: int, *, pin: bool) -> None:
     for trial in trials:
         trial.begin()
     for place, status, seconds in run_together([(each.command, each.log) for each in trials], threads, pin=pin):
-        found: Line = {"command_seconds": round(seconds, 1), "code": code()}
+        found: Line = {"command_seconds": round(seconds, 1), "code": code(), "commit": COMMIT, "date": today()}
         if status:
             found["failed"] = trials[place].problem()
         trials[place].keep(found)
@@ -178,20 +176,9 @@ def code() -> str:
     return found.hexdigest()[:12]
 
 
-def machine(device: str, threads: int) -> str:
-    """The device in words."""
-    if torch.device(device).type == "cuda":
-        return f"one {torch.cuda.get_device_name(torch.device(device))}"
-    return f"{platform.machine()} CPU, {threads} thread{'s' * (threads > 1)} a run"
-
-
 def stop_on_sigterm() -> None:
     """End as after Ctrl-C, so that no training is left behind."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-
-def show(line: Line) -> None:
-    print(json.dumps(line, ensure_ascii=False), flush=True)
 
 
 def _read(path: Path) -> Line:

@@ -14,6 +14,9 @@ goal = 41.5
 published = "41.02"
 [tests]
 """
+ORIGIN = {"commit": "abc1234", "date": "2026-01-31", "machine": "one GPU", "command": "python run"}
+ROW = {"name": "one", "what": "speed ([more](page.md#part))", "told": "{mean:.1f} ± {spread:.2f}", "short": True}
+PLACE = "<!-- begin: python docs/results.py -->\n\nold\n\n<!-- end: python docs/results.py -->\n"
 SPEED = {"device": "a GPU", "tokens_per_step": 8192, "rounds": 5, "peak_gib": 1.5, "share_of_matmul_peak": 0.25}
 
 
@@ -48,11 +51,10 @@ def root(tmp_path):
         folder = tmp_path / "recipes" / name
         folder.mkdir(parents=True)
         (folder / "task.toml").write_text(TASK, encoding="utf-8")
-        (folder / "README.md").write_text(
-            "# Letters\n\n<!-- begin: python docs/results.py -->\n\nold\n\n<!-- end: python docs/results.py -->\n"
-        )
+        (folder / "README.md").write_text(f"# Letters\n\n{PLACE}", encoding="utf-8")
+    (tmp_path / "README.md").write_text(f"# Headway\n\n{PLACE}", encoding="utf-8")
     scores = {"test": {"BLEU": 41.7, "chrF": 60.0}}
-    result = {"date": "2026-01-31", "hardware": "one GPU", "versions": {"torch": "2.11"}, "command": "python run"}
+    result = {**ORIGIN, "hardware": "one GPU", "versions": {"torch": "2.11"}}
     result |= {"seconds_of_preparation": 4.2, "baselines": {"copy": {"test": {"BLEU": 0.6, "chrF": 18.0}}}}
     result |= {"ensemble": {"test": {"BLEU": 42.5, "chrF": 61.0}}}
     result |= {"runs": [run(1, 41.6), run(2, 41.8)], "mean": scores, "deviation": {"test": {"BLEU": 0.14, "chrF": 0.0}}}
@@ -70,14 +72,87 @@ def root(tmp_path):
     lines += [{"system": "headway", "model": "small", "seed": 1, "fraction": 1.0, "seconds": 20.02, "steps": 5020}]
     lines[-1] |= {"bleu": 44.59, "chrf": 63.36, "device": "a GPU", "sentences": 2000, "parameters": 7_600_000}
     lines[-1] |= {"warm_up_seconds": 3.9}
-    (tmp_path / "docs" / "results" / "gpu.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    lines = [line if "about" in line else {"seeds": [], **ORIGIN, **line} for line in lines]
+    write(tmp_path, "gpu", lines)
+    figures = {"mean": 2.25, "spread": 0.5}
+    write(tmp_path, "figures", [ROW | ORIGIN | {"seeds": [1, 2], "figures": figures, "recorded": True}])
     return tmp_path
+
+
+def write(root, name, lines):
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (root / "docs" / "results" / f"{name}.jsonl").write_text(text, encoding="utf-8")
 
 
 def test_the_page_is_the_generated_one(results):
     assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == results.page(ROOT)
     for path, text in results.readmes(ROOT).items():
         assert path.read_text(encoding="utf-8") == text
+    assert ROOT / "README.md" in results.readmes(ROOT)
+
+
+def test_every_stored_line_says_where_it_comes_from(results):
+    assert results.lacking(ROOT) == []
+
+
+@pytest.mark.parametrize("key", [*ORIGIN, "seeds"])
+def test_a_stored_line_without_an_origin_is_named(key, results, root):
+    line = {**ORIGIN, "seeds": []}
+    line.pop(key)
+    write(root, "other", [{**ORIGIN, "seed": 1}, line])
+    assert results.lacking(root) == [f"other.jsonl, line 2: no {key}"]
+
+
+@pytest.mark.parametrize(("key", "named"), [("commit", "commit"), ("hardware", "machine"), ("command", "command")])
+def test_a_recipes_result_without_an_origin_is_named(key, named, results, root):
+    altered(root, lambda result: result.pop(key))
+    assert results.lacking(root) == [f"letters/result.json: no {named}"]
+
+
+def test_a_stored_figure_stands_in_the_readme_and_with_its_origin_on_the_page(results, root):
+    readme = results.readmes(root)[root / "README.md"]
+    assert (
+        "| speed ([more](docs/page.md#part)) | 2.2 ± 0.50 | one GPU | `python run` |" in readme and "old" not in readme
+    )
+    row = (
+        "| speed ([more](page.md#part)) | 2.2 ± 0.50 | one GPU | 1, 2 | abc1234 or before, 2026-01-31 | `python run` |"
+    )
+    assert row in results.page(root)
+
+
+def test_a_figure_follows_the_raw_lines_it_is_made_of(results, root):
+    row = ROW | {"name": "r-drop", "told": "{plain[0]:.1f}, {r_drop[0]:.1f} ± {r_drop[1]:.1f}", "from": "raw.jsonl"}
+    write(root, "figures", [row | {"short": False}])
+    scores = {"plain": (1.0, 2.0), "r_drop": (3.0, 6.0)}
+    raw = [
+        {"method": name, "seed": 1 + place, "bleu": bleu} for name in scores for place, bleu in enumerate(scores[name])
+    ]
+    raw[-1] |= {"commit": "def5678", "date": "2026-02-01"}
+    write(root, "raw", [ORIGIN | line for line in raw])
+    told = "| 1.5, 4.5 ± 2.1 | one GPU | 1, 2 | abc1234; def5678, 2026-02-01 | `python run` |"
+    assert told in results.page(root)
+    assert "1.5, 4.5" not in results.readmes(root)[root / "README.md"]
+
+
+def test_every_row_made_of_raw_lines_has_its_function_and_its_file(results):
+    figures = sys.modules["figures"]
+    made = [line for line in figures.read(ROOT / "docs" / "results" / "figures.jsonl") if "from" in line]
+    assert {line["name"] for line in made} == figures.LINES.keys() | figures.RECIPES.keys()
+    assert len(made) == len({line["name"] for line in made})
+
+
+def test_a_text_that_differs_from_the_stored_lines_fails_the_check(results, root, monkeypatch, capsys):
+    monkeypatch.setattr(results, "ROOT", root)
+    monkeypatch.setattr(results, "draw", lambda _: None)
+    assert results.main([]) == 0 and results.main(["--check"]) == 0
+    path = root / "README.md"
+    path.write_text(path.read_text(encoding="utf-8").replace("2.2 ±", "2.3 ±"), encoding="utf-8")
+    assert results.main(["--check"]) == 1
+    assert capsys.readouterr().err.startswith("README.md: ")
+    assert results.main([]) == 0 and results.main(["--check"]) == 0
+    write(root, "other", [{"seed": 1}])
+    assert results.main(["--check"]) == 1
+    assert "other.jsonl, line 1: no commit" in capsys.readouterr().err
 
 
 def test_every_picture_of_the_page_is_there(results):
@@ -89,7 +164,7 @@ def test_a_result_stands_beside_goal_baseline_and_time(results, root):
     page = results.page(root)
     assert "| BLEU, test | 41.02 | ≥ 41.5 | **41.70 ± 0.14** | 2 | yes | 0.60 (the source itself) | 22 |" in page
     assert "Alone on the device (seeds 1, 2): preparation 4.2 s; loop 21.5 s" in page
-    assert "Not measured yet: [numbers](../recipes/numbers/README.md)." in page
+    assert "Without a result of `recipes/run.py` so far: [numbers](../recipes/numbers/README.md)." in page
     assert "| test | chrF | **60.00 ± 0.00** | 60.00 | 60.00 | 61.00 | 18.00 |" in page
     assert "| tiny | headway | 3,000,000 | 2,900,000, 3,100,000 | 10.5 | 25.0% | 1.5 | 33.33 |" in page
     assert "| base | headway | 400,000 |" in page
@@ -142,7 +217,7 @@ def test_what_cannot_be_seen_in_measurements_is_said_beside_them(results, root):
 
 
 def test_only_the_readme_of_a_measured_recipe_has_a_table(results, root):
-    letters, numbers = results.readmes(root).values()
+    _, letters, numbers = results.readmes(root).values()
     assert "| test | BLEU | **41.70 ± 0.14** | 41.60 | 41.80 | 42.50 | 0.60 |" in letters
     assert "Not measured yet." in numbers
     assert "old" not in letters + numbers

@@ -3,9 +3,11 @@
 import json
 import os
 import platform
+import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 
 import torch
 
@@ -39,10 +41,19 @@ class Tally:
             self.worst[name] = max(value, self.worst.get(name, value))
 
     def line(self) -> str:
-        """The result as JSON."""
+        """The result as JSON, with where it comes from; of a soak, benchmarks/soak.py says that."""
         figures = {name: round(value, 6) for name, value in self.worst.items()}
         facts = {"soak": SOAK, "cores": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__}
         facts["date"] = datetime.now(UTC).date().isoformat()
         told = {"goal": self.goal, "what": self.what, "count": self.count, "passed": self.passed}
         told["seconds"] = round(self.spent or time.monotonic() - self._began, 1)
-        return json.dumps(told | {"worst": figures} | facts)
+        return json.dumps(told | {"worst": figures} | facts | ({} if SOAK else origin()))
+
+
+def origin() -> dict[str, object]:
+    """Commit, date, machine and command, as the benchmarks say them."""
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    from peers.origin import stamped
+
+    seed = int(os.environ.get("HEADWAY_SEED", "1"))
+    return stamped({"command": "python -m pytest tests/reliability", "seed": seed})

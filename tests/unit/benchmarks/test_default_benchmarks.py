@@ -24,7 +24,10 @@ WORDS = {"the": "der", "cat": "Kater", "dog": "Hund", "sees": "sieht", "hears": 
 
 
 def lines_of(capsys):
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(line.keys() >= {"commit", "date", "machine", "command"} for line in lines)
+    assert all({"seed", "seeds"} & line.keys() for line in lines)
+    return lines
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import ast
 import io
 import json
 import random
+import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -36,10 +38,26 @@ import train_growth
 import training_costs
 import translate_many
 from headway import cli
-from peers import gpu_work, quality
+from peers import gpu_work, origin, quality
 
 TINY = ["--set", "training.batch_tokens=256", "--set", "training.validation_sentences=2"]
 WORDS = [f"w{number}" for number in range(20)]
+
+
+def test_a_measurement_says_where_it_comes_from(monkeypatch, tmp_path):
+    assert origin.stamped({"seed": 3, "commit": "abc"})["commit"] == "abc"  # kept from when it was measured
+    assert "seeds" not in origin.stamped({"seed": 3}) and origin.stamped({})["seeds"] == []
+    monkeypatch.setattr(origin, "ROOT", tmp_path)
+    assert origin._commit() == ""
+    monkeypatch.setenv("HEADWAY_COMMIT", "1234567")
+    assert origin._commit() == "1234567"
+    for words in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=b", "commit", "-m", "c"]):
+        (tmp_path / "file").write_text("one\n")
+        subprocess.run(["git", "-C", tmp_path, *words], check=True, capture_output=True)
+    monkeypatch.delenv("HEADWAY_COMMIT")
+    assert re.fullmatch("[0-9a-f]{7,}", origin._commit())
+    (tmp_path / "file").write_text("two\n")
+    assert re.fullmatch(r"[0-9a-f]{7,}\+", origin._commit())
 
 
 def test_every_script_is_run_by_a_test():
@@ -76,7 +94,13 @@ def called(monkeypatch, capfd):
         monkeypatch.setattr(sys, "argv", [script.__file__, *map(str, options)])
         capfd.readouterr()
         script.main()
-        return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        told = shlex.join(["python", f"benchmarks/{Path(script.__file__).name}", *map(str, options)])
+        for line in lines:
+            assert line["commit"] == origin.COMMIT and line["date"] == origin.today(), line
+            assert line["command"] == told and line["machine"], line
+            assert {"seed", "seeds"} & line.keys(), line
+        return lines
 
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     yield call
@@ -299,7 +323,8 @@ def test_a_soak_hands_on_what_the_tests_of_its_goals_measure(called, monkeypatch
     monkeypatch.setattr(soak, "TESTS", tmp_path)
     monkeypatch.setattr(soak, "ROOT", tmp_path)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    assert called(soak, "--goals", "g1", "--workers", 1, "--seed", 7) == [{"goal": "G1", "seed": 7}]
+    (line,) = called(soak, "--goals", "g1", "--workers", 1, "--seed", 7)
+    assert (line["goal"], line["seed"]) == ("G1", 7)
 
 
 def test_the_growth_of_training_is_measured(called, monkeypatch):
