@@ -47,7 +47,7 @@ def case(tokens, dim, vocabulary, *, biased, dtype=torch.float32):
 def found(inputs, labels, smoothing):
     with torch.autocast("cuda", torch.bfloat16):
         total, surprise = smoothed_cross_entropy(*inputs, labels, smoothing)
-    return total, surprise, torch.autograd.grad(3 * total, [each for each in inputs if each is not None])
+    return _apart(total, surprise, inputs)
 
 
 def exact(inputs, labels, smoothing):
@@ -55,7 +55,13 @@ def exact(inputs, labels, smoothing):
     logits = F.linear(*doubles)[labels >= 0]
     total = F.cross_entropy(logits, labels[labels >= 0], label_smoothing=smoothing, reduction="sum")
     surprise = F.cross_entropy(logits, labels[labels >= 0], reduction="sum")
-    return total, surprise, torch.autograd.grad(3 * total, [each for each in doubles if each is not None])
+    return _apart(total, surprise, doubles)
+
+
+def _apart(total, surprise, inputs):
+    """Both losses without their graph, which a capture on another stream must not find alive, and the gradients."""
+    gradients = torch.autograd.grad(3 * total, [each for each in inputs if each is not None])
+    return total.detach(), surprise.detach(), gradients
 
 
 def off(one, other):
