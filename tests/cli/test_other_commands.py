@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import headway as package
+from headway.cli import demo
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("html", b"<!"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
@@ -130,6 +131,13 @@ def test_a_demo_is_not_begun_where_something_stands(headway, tmp_path):
     assert "already there" in headway("demo", "--out", tmp_path).only_complaint
     assert "already there" in headway("demo", "--again", "--out", tmp_path).only_complaint
     assert (tmp_path / "notes").exists()
+
+
+def test_a_demo_made_again_keeps_nothing_of_the_run_before(train, tmp_path):
+    assert train().code == 0
+    assert (tmp_path / "run" / "checkpoints").is_dir()
+    demo._clear(tmp_path / "run")
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name != "lock"]
 
 
 def test_training_needs_a_corpus_and_a_place(headway, corpus, tmp_path):

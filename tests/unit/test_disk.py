@@ -155,6 +155,25 @@ def test_a_pipe_and_a_device_are_written_to_in_place(tmp_path):
     assert names(tmp_path) == ["null", "pipe"]
 
 
+def test_a_slow_reader_of_a_pipe_gets_everything(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    content, found, begun = b"a line\n" * 100_000, [], threading.Event()
+
+    def read():
+        with (tmp_path / "pipe").open("rb") as file:
+            begun.wait()
+            found.append(file.read())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with output(tmp_path / "pipe", option="--output", overwrite=False) as file:
+        assert os.get_blocking(file.fileno())  # more than a pipe holds must wait for the reader
+        begun.set()
+        file.write(content)
+    reader.join()
+    assert found == [content]
+
+
 def test_a_pipe_that_nobody_reads_is_refused_after_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr(disk, "PIPE_PATIENCE", 0.1)
     os.mkfifo(tmp_path / "pipe")

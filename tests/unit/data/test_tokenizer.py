@@ -186,6 +186,24 @@ def test_absurd_ids_are_refused(bpe, tmp_path):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
+@pytest.mark.parametrize("highest", [9, 10])
+def test_a_vocabulary_may_leave_out_as_many_ids_as_it_has(highest, tmp_path):
+    tree = {
+        "version": "1.0",
+        "model": {
+            "type": "WordLevel",
+            "vocab": {"[PAD]": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "a": highest},
+            "unk_token": "<unk>",
+        },
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tree))
+    if highest < 10:
+        assert Tokenizer.load(tmp_path / "tokenizer.json").size == 10
+    else:
+        with pytest.raises(DataError, match="ids up to 10 for 5 tokens"):
+            Tokenizer.load(tmp_path / "tokenizer.json")
+
+
 def test_a_missing_symbol_is_named(tmp_path):
     tree = {
         "version": "1.0",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headway.errors import ConfigError
-from headway.inspection import draw_attention, draw_positions
+from headway.inspection import draw_attention, draw_positions, pictures
 
 
 def png_pixels(path) -> bytes:
@@ -72,6 +72,16 @@ def test_positions_are_drawn_with_their_likeness(tmp_path):
     draw_positions(table, tmp_path / "positions.svg", "positions at $5 a piece, $6 a pair")
     root = ElementTree.parse(tmp_path / "positions.svg").getroot()
     assert len(root.findall(".//{http://www.w3.org/2000/svg}image")) == 4  # two maps, two colour bars
+    assert "positions at $5 a piece, $6 a pair" in (tmp_path / "positions.svg").read_text()  # texts stay beside shapes
+
+
+@pytest.mark.parametrize(("size", "shown"), [(5.0, 12), (2.5, 6), (1.25, 3)])
+def test_labels_are_left_out_where_they_would_overlap(size, shown):
+    axes = pictures.new_figure(4.0, 4.0).subplots()
+    tokens = tuple(f"token{index}" for index in range(12))
+    pictures.label(axes, tokens, tokens[:6], size)
+    assert [each.get_text() for each in axes.get_yticklabels()] == list(tokens[:: 12 // shown])
+    assert {each.get_fontsize() for each in axes.get_yticklabels()} == {max(size, 5.0)}
 
 
 def test_positions_of_nothing_but_zeros_are_drawn(tmp_path):

@@ -184,3 +184,12 @@ def test_a_model_that_was_never_trained_is_proven(kind, tmp_path, monkeypatch):
     findings = {name: look(name, looked_at) for name in CHECKS}
     assert {name for name, finding in findings.items() if not finding.passed} == {"layout"}
     assert findings["layout"].passed is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_decoder_begins_with_no_offset_of_its_own(kind):
+    torch.manual_seed(1)
+    model = Recurrent(RecurrentConfig(**{**SMALL, **KINDS[kind]}), 12, 12)
+    for linear in (model.decoder.begin, model.decoder.join):
+        assert not linear.bias.any()
+        assert linear.weight.abs().max() <= (6 / sum(linear.weight.shape)) ** 0.5

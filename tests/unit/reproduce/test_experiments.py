@@ -6,7 +6,7 @@ import torch
 from headway.models.model import Decoded
 from headway.reproduce import EXPERIMENTS, extrapolation, heads, ladder
 from headway.reproduce.experiment import Scale, each, interval, repeated
-from headway.reproduce.rungs import Rung, RungConfig
+from headway.reproduce.rungs import Layer, Rung, RungConfig
 from headway.sequences import Sequences
 
 CPU = torch.device("cpu")
@@ -94,6 +94,14 @@ def test_a_rung_is_trained_and_judged(scale, monkeypatch):
     assert 0.0 <= bleu <= 100.0
     assert 0.0 <= exact <= 100.0
     assert parameters > 50_000
+
+
+def test_a_rung_weighs_the_source_or_averages_it_and_its_encoder_does_neither():
+    for attention in (True, False):
+        config = RungConfig(dim=32, attention=attention, longest=16)
+        encoder, decoder = (Layer(config, reads_source=reads) for reads in (False, True))
+        assert (encoder.across is None, encoder.averages) == (True, False)
+        assert (decoder.across is None, decoder.averages) == (not attention, not attention)
 
 
 @pytest.mark.parametrize("ideas", [*ladder.CLIMB.values(), *ladder.BESIDE.values()])

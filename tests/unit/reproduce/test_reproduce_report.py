@@ -80,6 +80,8 @@ def test_ticks_are_round_and_inside():
     axis = Axis.over([0.0, 37.0], 0.0, 100.0, logarithmic=False)
     assert axis.ticks() == [0, 10, 20, 30]
     assert axis.place(0.0) == 0.0
+    assert Axis(0.0, 50.0, 0.0, 1.0, logarithmic=False).ticks() == [0, 10, 20, 30, 40, 50]
+    assert Axis(0.0, 90.0, 0.0, 1.0, logarithmic=False).ticks() == [0, 20, 40, 60, 80]
     assert Axis.over([64.0, 8192.0], 0.0, 1.0, logarithmic=True).ticks() == [100, 200, 500, 1000, 2000, 5000]
 
 

@@ -1,0 +1,17 @@
+"""What listens for Ctrl-C, SIGTERM and a closed terminal leaves nothing behind."""
+
+import os
+import threading
+
+from headway.training.signals import Stopper
+
+
+def test_nothing_stays_open_when_training_ends():
+    def entered():
+        before = threading.enumerate()
+        with Stopper():
+            (listener,) = set(threading.enumerate()) - set(before)
+        listener.join()
+        return len(os.listdir("/dev/fd"))
+
+    assert entered() == entered() == entered()
