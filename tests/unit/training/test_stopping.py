@@ -1,7 +1,7 @@
 """What listens for Ctrl-C, SIGTERM and a closed terminal leaves nothing behind."""
 
-import os
 import threading
+from pathlib import Path
 
 from headway.training.signals import Stopper
 
@@ -12,6 +12,6 @@ def test_nothing_stays_open_when_training_ends():
         with Stopper():
             (listener,) = set(threading.enumerate()) - set(before)
         listener.join()
-        return len(os.listdir("/dev/fd"))
+        return len(list(Path("/dev/fd").iterdir()))
 
     assert entered() == entered() == entered()

@@ -1,3 +1,4 @@
+import hashlib
 from itertools import combinations
 
 import pytest
@@ -37,3 +38,11 @@ def test_the_test_sentences_do_not_depend_on_how_many_train(make):
 def test_a_demo_without_test_sentences_is_refused(make):
     with pytest.raises(DataError, match="test must be at least 1"):
         make(test=0)
+
+
+def test_the_phrases_are_those_that_published_figures_were_measured_on():
+    demo = DEMOS["phrases"](train=4000)
+    spoken = "".join(f"{pair.source}\t{pair.target}\n" for pair in demo.train + demo.valid + demo.test)
+    assert hashlib.sha256(spoken.encode()).hexdigest() == (
+        "9e59b900948d51528895b976e9cb8c70ec4a89c74c2a91ea701b36d83b78c46c"
+    )
