@@ -1,9 +1,9 @@
 """The figures of the README and of docs/results.md, a row each, from docs/results/figures.jsonl.
 
 A line of that file says what was measured and how it is told. Where the raw lines of a benchmark or a recipe are
-stored, it names them by `from`, and a function here makes the figures of them; else it holds the figures itself, and
-where they come from. `recorded` marks what was written down by hand: commit and date are then those of the commit that
-brought the figure here, and it was measured at or before them.
+stored, it names them by `from`, those that count among them by `only`, and a function here makes the figures of them;
+else it holds the figures itself, and where they come from. `recorded` marks what was written down by hand: commit and
+date are then those of the commit that brought the figure here, and it was measured at or before them.
 """
 
 import json
@@ -88,7 +88,8 @@ def derived(root: Path, line: Line) -> tuple[Line | list[float], Line]:
         origin = {**result, "machine": result["hardware"], "seeds": [run["seed"] for run in result["runs"]]}
         found = RECIPES[line["name"]](result)
         return found, origin | {"seeds": found.get("seeds", origin["seeds"])}
-    raw = read(root / "docs" / "results" / name)
+    only = line.get("only", {}).items()
+    raw = [each for each in read(root / "docs" / "results" / name) if only <= each.items()]
     return LINES[line["name"]](raw), origin_of(raw)
 
 
@@ -117,23 +118,24 @@ def defaults_gpu(raw: list[Line]) -> Line:
     return found
 
 
-def _systems(raw: list[Line], size: str) -> dict[str, Line]:
-    return {line["system"]: line for line in raw if line["model"] == size and "tokens_per_second" in line}
+def _systems(raw: list[Line]) -> dict[str, Line]:
+    return {line["system"]: line for line in raw if "tokens_per_second" in line}
 
 
-def train_gpu(raw: list[Line], size: str = "base") -> Line:
-    """Headway's speed on one size of model, and that over each peer's."""
-    systems = _systems(raw, size)
-    ours = systems["headway"]
-    names = {"marian-compiled": "marian_compiled", "marian": "marian", "torch.nn.Transformer": "torch"}
-    speeds = {name: ours["tokens_per_second"] / systems[peer]["tokens_per_second"] for peer, name in names.items()}
+def train_gpu(raw: list[Line]) -> Line:
+    """Headway's speed on one size of model, that over each peer's, and the best of the peers that were measured."""
+    speeds = {name: line["tokens_per_second"] for name, line in _systems(raw).items()}
+    ours = _systems(raw)["headway"]
+    ratios = {name: ours["tokens_per_second"] / speeds[name] for name in speeds if not name.startswith("headway")}
     lowest, highest = ours["spread"]
-    return {"speed": ours["tokens_per_second"], "lowest": lowest, "highest": highest, **speeds}
+    found = {"speed": ours["tokens_per_second"], "lowest": lowest, "highest": highest}
+    found |= {"best": min(ratios, key=ratios.__getitem__)}
+    return found | {name.replace("-", "_").replace(".", "_"): ratio for name, ratio in ratios.items()}
 
 
 def train_gpu_memory(raw: list[Line]) -> Line:
     """The peak of each system on the base model, and the tokens of an update."""
-    systems = _systems(raw, "base")
+    systems = _systems(raw)
     found = {name.replace("-", "_"): line["peak_gib"] for name, line in systems.items()}
     tokens, theirs = (systems[name]["tokens_per_step"] for name in ("headway", "marian"))
     return {**found, "tokens": tokens, "peer_tokens": theirs}
@@ -168,12 +170,31 @@ def ctranslate2(raw: list[Line]) -> list[float]:
 
 def decode_gpu(raw: list[Line]) -> Line:
     """Headway over `generate`, by way and batch."""
-    speeds = {(line["system"], line["beam"], line["batch"]): line["tokens_per_second"] for line in raw}
+    speeds = {(x["system"], x["beam"], x["batch"]): x["tokens_per_second"] for x in raw if "system" in x}
+    ways = {1: "greedy", 4: "beam"}
     return {
-        f"{way}_{batch}": speeds["headway", beam, batch] / speeds["marian", beam, batch]
-        for way, beam in (("greedy", 1), ("beam", 4))
-        for batch in (32, 1024)
+        f"{ways[beam]}_{batch}": speed / speeds["marian", beam, batch]
+        for (system, beam, batch), speed in speeds.items()
+        if system == "headway"
     }
+
+
+NAMES = {"transformer": "teacher", "transformer, 4+1 layers": "shallow", "fertility": "fertility"}
+"""What the models of `parallel.jsonl` are called in its rows."""
+
+
+def _way(line: Line) -> str:
+    return f"{NAMES[line['model']]}_{line['decoding'].replace(' ', '_')}"
+
+
+def parallel(raw: list[Line]) -> Line:
+    """How many times as fast as the teacher's beam each way is, by model, way and batch."""
+    return {f"{_way(line)}_{line['batch']}": line["times_faster"] for line in raw}
+
+
+def parallel_quality(raw: list[Line]) -> Line:
+    """BLEU by model and way."""
+    return {_way(line): line["bleu"] for line in raw}
 
 
 def r_drop(raw: list[Line]) -> Line:
@@ -189,13 +210,17 @@ RECIPES: dict[str, Callable[[Line], Line]] = {"multi30k": multi30k, "multi30k-lo
 LINES: dict[str, Callable[[list[Line]], Line | list[float]]] = {
     "defaults-gpu": defaults_gpu,
     "train-gpu": train_gpu,
-    "train-gpu-tiny": lambda raw: train_gpu(raw, "tiny"),
+    "train-gpu-tiny": train_gpu,
     "train-gpu-memory": train_gpu_memory,
     "train-cpu": train_cpu,
     "decode-cpu": lambda raw: decode_cpu(raw, "marian"),
     "decode-cpu-ctranslate2": ctranslate2,
     "decode-cpu-others": lambda raw: decode_cpu(raw, "opennmt", "eole"),
     "decode-gpu": decode_gpu,
+    "decode-gpu-large": decode_gpu,
+    "parallel-cpu": parallel,
+    "parallel-gpu": parallel,
+    "parallel-quality": parallel_quality,
     "r-drop": r_drop,
 }
 """What makes the figures of a row out of raw lines, by its name."""

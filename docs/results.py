@@ -223,8 +223,12 @@ def speed(lines: list[dict[str, Any]]) -> str:
         ]
         rows.append(f"| {' | '.join(cells)} |")
     chosen = speeds(lines)
+    runs: dict[str, list[str]] = {}
+    for size in by(chosen, "model"):
+        runs.setdefault(given([line for line in chosen if line["model"] == size]), []).append(size)
+    sources = "; ".join(f"{', '.join(sizes)}: {run}" for run, sizes in runs.items())
     told = (
-        f"{given(chosen)}, the same work for all: medians of "
+        f"{sources}. The same work for all: medians of "
         f"{chosen[0]['rounds']} rounds taken in turns, with the lowest and highest; the peak is that of products of "
         "matrices in bf16, measured in the same run."
     )

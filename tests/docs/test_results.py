@@ -134,6 +134,29 @@ def test_a_figure_follows_the_raw_lines_it_is_made_of(results, root):
     assert "1.5, 4.5" not in results.readmes(root)[root / "README.md"]
 
 
+def test_a_row_is_made_of_those_lines_alone_that_it_chooses(results, root):
+    told = "{speed:,}, {best}: {marian_captured:.2f}"
+    write(root, "figures", [ROW | {"name": "train-gpu", "told": told, "from": "raw.jsonl", "only": {"model": "tiny"}}])
+    speeds = {"headway": 3000, "marian": 200, "marian-captured": 750}
+    raw = [{"system": name, "tokens_per_second": speed, "model": "tiny"} for name, speed in speeds.items()]
+    raw = [SPEED | ORIGIN | line | {"spread": [1, 2], "steps_per_second": 1.0, "seeds": []} for line in raw]
+    other = raw[-1] | {"model": "base", "tokens_per_second": 2500, "commit": "def5678"}
+    write(root, "raw", [*raw, other | {"command": "python other"}])
+    assert "3,000, marian-captured: 4.00 | one GPU | the script's | abc1234, 2026-01-31 |" in results.page(root)
+    assert "tiny: `python run` on one GPU" in results.page(root)
+    assert "base: `python other` on one GPU" in results.page(root)
+
+
+def test_of_decoding_and_of_students_every_way_and_batch_has_its_figure(results):
+    figures = sys.modules["figures"]
+    raw = [{"system": "headway", "beam": 4, "batch": 32, "tokens_per_second": 600}]
+    raw += [{"system": "marian", "beam": 4, "batch": 32, "tokens_per_second": 40}, {"beam": 4, "ratio_to_marian": 15.0}]
+    assert figures.decode_gpu(raw) == {"beam_32": 15.0}
+    line = {"model": "transformer, 4+1 layers", "decoding": "beam 4", "batch": 1, "times_faster": 1.5, "bleu": 40.0}
+    assert figures.parallel([line]) == {"shallow_beam_4_1": 1.5}
+    assert figures.parallel_quality([line]) == {"shallow_beam_4": 40.0}
+
+
 def test_every_row_made_of_raw_lines_has_its_function_and_its_file(results):
     figures = sys.modules["figures"]
     made = [line for line in figures.read(ROOT / "docs" / "results" / "figures.jsonl") if "from" in line]
