@@ -122,3 +122,10 @@ def test_slopes_of_any_number_of_heads_are_those_of_the_papers_code(heads, power
 
 def test_the_last_query_stands_at_the_last_key():
     assert distances(2, 4, torch.device("cpu")).tolist() == [[-2, -1, 0, 1], [-3, -2, -1, 0]]
+
+
+def test_relative_positions_have_a_vector_for_every_distance_and_begin_as_large_as_a_unit():
+    torch.manual_seed(1)
+    table = RelativePositions(64, 200).table
+    assert table.shape == (401, 64)
+    assert table.norm(dim=1).mean().item() == pytest.approx(1.0, abs=0.05)

@@ -8,7 +8,7 @@ import torch
 import writers
 from headway.config import validated
 from headway.errors import ConfigError
-from headway.models.convolutional import EMBEDDED, Convolutional, ConvolutionalConfig
+from headway.models.convolutional import EMBEDDED, Convolutional, ConvolutionalConfig, DecoderLayer
 
 SMALL = {"dim": 8, "encoder_layers": 2, "decoder_layers": 2, "longest": 16, "dropout": 0.0}
 
@@ -179,3 +179,10 @@ def test_a_run_trains_translates_and_shows_its_attention(headway, corpus, tmp_pa
     page = tmp_path / "page.html"
     assert headway("attention", tmp_path / "run", "le chat voit", "--out", page, "--device", "cpu").code == 0
     assert "cross" in page.read_text(encoding="utf-8")
+
+
+def test_what_asks_the_source_begins_small_and_without_an_offset():
+    torch.manual_seed(1)
+    layer = DecoderLayer(ConvolutionalConfig(dim=256, kernel=3))
+    assert layer.query.weight.std().item() == pytest.approx(256**-0.5, rel=0.05)
+    assert not layer.query.bias.any()

@@ -135,3 +135,23 @@ def test_a_translator_has_no_folder_to_check_and_its_own_weights(model_folder):
 def test_a_folder_that_is_not_ours_is_an_error(tmp_path):
     with pytest.raises(FolderError):
         Subject.of(tmp_path)
+
+
+def test_outputs_that_a_model_is_made_to_write_are_as_long_as_asked(subject):
+    written = subject.targets(3, 7)
+    assert [len(each) for each in written] == [7, 7, 7]
+    assert len({tuple(each) for each in written}) == 3
+
+
+@pytest.mark.parametrize(
+    ("ties", "wrong", "said"),
+    [
+        (0, 0, "largest difference 1.0e-09"),
+        (2, 0, "largest difference 1.0e-09, 2 of 5 decided by rounding"),
+        (0, 3, "largest difference 1.0e-09, 3 of 5 answers differ"),
+        (1, 3, "largest difference 1.0e-09, 3 of 5 answers differ, 1 of 5 decided by rounding"),
+    ],
+)
+def test_a_finding_says_how_many_answers_differ_and_why_that_may_be(ties, wrong, said):
+    finding = answers._told("with and without a cache", 1e-9, ties, wrong, 5)
+    assert (finding.figure, finding.passed) == (said, not wrong)

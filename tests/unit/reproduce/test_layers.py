@@ -109,3 +109,12 @@ def test_the_experiment_counts_what_the_table_claims(tmp_path, monkeypatch):
     assert "5 of 5 layers" in report.answer
     assert len(said) == 7
     assert report.save(tmp_path).read_text("utf-8").count("<svg") == len(report.plots) == 5
+
+
+@pytest.mark.parametrize("dilation", [None, 1, 9])
+def test_a_convolution_sees_its_neighbours_or_with_a_dilation_what_came_before(dilation):
+    layer, x = Convolution(4, dilation), torch.zeros(1, 40, 4, requires_grad=True)
+    layer(x)[0, 20].sum().backward()
+    seen = x.grad[0].abs().sum(-1).nonzero().flatten().tolist()
+    assert layer(x).shape == x.shape
+    assert seen == ([19, 20, 21] if dilation is None else [20 - 2 * dilation, 20 - dilation, 20])

@@ -52,3 +52,7 @@ def test_babel_is_loaded_only_when_dates_are_made():
 
 def test_dates_are_among_the_demos():
     assert DEMOS["dates"] is dates
+
+
+def test_dates_are_the_days_of_two_centuries():
+    assert (FIRST, LAST) == (date(1900, 1, 1), date(2099, 12, 31))
