@@ -6,6 +6,7 @@ import pytest
 
 import headway.cli as cli
 from headway.errors import ConfigError, HeadwayError, Interrupted
+from headway.training.parallel import Ended
 
 
 def failing(error):
@@ -25,6 +26,7 @@ def failing(error):
         (OSError(28, "No space left", "a"), 1, "headway: a: No space left; free space, or write elsewhere\n"),
         (OSError("odd"), 1, "headway: standard output: odd\n"),
         (BrokenPipeError(32, "Broken pipe"), 1, ""),
+        (Ended(3), 3, ""),  # the process that failed has said why
     ],
 )
 def test_every_foreseen_failure_has_its_code_and_one_line(error, code, line, monkeypatch, capsys):

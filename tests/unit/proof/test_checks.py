@@ -155,3 +155,15 @@ def test_outputs_that_a_model_is_made_to_write_are_as_long_as_asked(subject):
 def test_a_finding_says_how_many_answers_differ_and_why_that_may_be(ties, wrong, said):
     finding = answers._told("with and without a cache", 1e-9, ties, wrong, 5)
     assert (finding.figure, finding.passed) == (said, not wrong)
+
+
+def test_only_parts_that_look_tokens_up_are_taken_for_embeddings():
+    class Told(nn.Module):
+        def forward(self, *, tokens):
+            return tokens, None
+
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4))
+    model.told, tokens = Told(), torch.tensor([[1, 2]])
+    vectors, (told, states) = embedded(model, lambda: (model.told(tokens=tokens), model[1](model[0](tokens))))
+    assert torch.equal(vectors, model[0](tokens)) and vectors.requires_grad
+    assert told[0] is tokens and torch.equal(states, model[1](vectors))

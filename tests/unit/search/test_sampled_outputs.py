@@ -7,7 +7,7 @@ from tables import END, START, SYMBOLS, A, B, C, Noise, Tables, search
 
 from headway.search import Request, decode
 from headway.search.config import DecodingConfig
-from headway.search.sampling import drawn, uniform
+from headway.search.sampling import _mixed, drawn, uniform
 
 DRAWS = 20_480
 PROBABILITIES = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
@@ -51,6 +51,13 @@ def test_sampled_outputs_are_as_frequent_as_they_are_likely():
     for hypothesis in found[0]:
         assert hypothesis.log_probability == pytest.approx(np.log(expected[hypothesis.tokens]))
         assert hypothesis.finished
+
+
+def test_the_numbers_are_those_of_splitmix64():
+    """The first outputs from seed 1234567, as the reference implementation gives them."""
+    golden = 0x9E3779B97F4A7C15
+    state = np.array([[1234567, 1234567 + golden]], dtype=np.uint64)
+    assert _mixed(state).tolist() == [[6457827717110365317, 3203168211198807973]]
 
 
 def test_the_numbers_are_uniform_and_unlike_from_step_to_step_and_row_to_row():
