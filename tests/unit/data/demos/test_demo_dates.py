@@ -55,4 +55,4 @@ def test_dates_are_among_the_demos():
 
 
 def test_dates_are_the_days_of_two_centuries():
-    assert (FIRST, LAST) == (date(1900, 1, 1), date(2099, 12, 31))
+    assert (date(1900, 1, 1), date(2099, 12, 31)) == (FIRST, LAST)
