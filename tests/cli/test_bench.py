@@ -115,6 +115,13 @@ def test_random_sentences_have_the_lengths_they_should(tmp_path):
     assert (lengths[1] / lengths[0]).mean() == pytest.approx(1.03, abs=0.03)
 
 
+def test_random_sentences_fill_about_as_many_batches_as_are_held(tmp_path):
+    tree = {"training": {"batch_tokens": 1024}}
+    throughput._with_random_data(tree, tmp_path, torch.device("cpu"), vocabulary=100)
+    tokens = len((tmp_path / "source").read_text().split())
+    assert tokens == pytest.approx(throughput.HELD * 1024, rel=0.1)
+
+
 def test_a_model_of_short_sentences_tells_what_is_left_of_the_random_ones(bench):
     assert (
         bench("--json", "--vocabulary", "200", model__longest=20)

@@ -73,6 +73,7 @@ def test_a_dry_run_knows_them(headway, corpus, tiny, kind):
     files = ["--source", corpus[0], "--target", corpus[1], "--device", "cpu"]
     outcome = headway("train", *files, "--dry-run", *sets, "--set", "training.learning_rate=0.002")
     assert outcome.code == 0, outcome.err
+    assert "masks: the model writes all tokens at once" in outcome.err
     assert "sane" in outcome.err
 
 

@@ -144,6 +144,23 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     assert not any(map(alive, processes))
 
 
+def test_a_program_that_does_not_read_all_answers_ends_all_the_same(tmp_path):
+    text = (
+        "from headway.crew import Crew\nfrom itertools import count\n"
+        "def doubler(): return lambda number: 2 * number\n"
+        "def answers():\n"
+        "    with Crew(doubler, workers=1) as crew: yield from crew.answers(count(1))\n"
+        "if __name__ == '__main__':\n"
+        "    given = answers()\n"
+        "    print(next(given))\n"
+    )
+    (tmp_path / "script.py").write_text(text)
+    # Workers write where their parent does: the output ends when all have ended.
+    script = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(script, check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     ("quota", "taken", "free", "found"),
     [

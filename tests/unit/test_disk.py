@@ -59,11 +59,12 @@ def test_only_abandoned_workspaces_of_the_same_name_are_swept(tmp_path):
     assert names(tmp_path) == [".out.abcdefgi.tmp", ".out.tmp", "out.tmp"]
 
 
-def test_a_replacement_cut_in_half_is_undone(tmp_path):
+@pytest.mark.parametrize("swept", ["best", None])
+def test_a_replacement_cut_in_half_is_undone(swept, tmp_path):
     room = leave_workspace(tmp_path, "best")
     (room / "old").mkdir()
     (room / "old" / "model").write_text("good")
-    sweep(tmp_path, "best")
+    sweep(tmp_path, swept)
     assert (tmp_path / "best" / "model").read_text() == "good"
     assert names(tmp_path) == ["best"]
 

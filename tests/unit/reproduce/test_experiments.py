@@ -104,6 +104,17 @@ def test_a_rung_weighs_the_source_or_averages_it_and_its_encoder_does_neither():
         assert (decoder.across is None, decoder.averages) == (not attention, not attention)
 
 
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_token_of_a_rung_knows_the_others_of_its_sequence_only_by_self_attention(looks):
+    torch.manual_seed(1)
+    model = Rung(RungConfig(dim=32, attention=False, self_attention=looks, dropout=0.0, longest=16), 12, 12).eval()
+    source, target = Sequences.pad([[4, 5], [4, 5]], 0), Sequences.pad([[1, 5, 6], [1, 9, 6]], 0)
+    written = model.decode(target, model.encode(source)).states
+    read = model.encode(target).states
+    for states in (written, read):
+        assert torch.allclose(states[0, -1], states[1, -1]) == (not looks)
+
+
 @pytest.mark.parametrize("ideas", [*ladder.CLIMB.values(), *ladder.BESIDE.values()])
 def test_a_rung_decodes_step_by_step_as_in_one_pass_and_sees_no_padding(ideas):
     torch.manual_seed(1)

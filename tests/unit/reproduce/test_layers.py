@@ -87,6 +87,21 @@ def test_layers_that_never_meet_are_told():
         layers_between(lambda _: nn.Identity(), 4)
 
 
+@pytest.mark.parametrize(("effort", "lengths"), [(1.0, [4, 8]), (3.9, [4, 8, 16]), (4.0, [4, 8, 16, 32])])
+def test_more_effort_measures_sequences_up_to_so_many_times_as_long(effort, lengths, tmp_path, monkeypatch):
+    for name, value in {"LENGTHS": (4, 8), "WIDTHS": (4, 8), "CHAINS": (4, 8), "PATHS": (8, 16)}.items():
+        monkeypatch.setattr(layers, name, value)
+    measured = []
+
+    def costs(length, width, device):
+        measured.append(length)
+        return dict.fromkeys((*CLAIMS, layers.KEPT), layers.Cost(1.0, 8 * length, 8 * length))
+
+    monkeypatch.setattr(layers, "costs", costs)
+    layers.run(Scale(tmp_path, CPU, effort=effort), lambda line: None)
+    assert measured == [*lengths, layers.LENGTH, layers.LENGTH]
+
+
 def test_the_experiment_counts_what_the_table_claims(tmp_path, monkeypatch):
     small = {"LENGTHS": (96, 192, 384), "WIDTHS": (64, 128, 256), "LENGTH": 96, "ROUNDS": 1, "CHAINS": (8, 16)}
     for name, value in {**small, "PATHS": (8, 16)}.items():

@@ -51,8 +51,12 @@ def test_a_batch_is_filled_up_with_sentences_that_do_not_count():
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [([3], [4]), ([30] * 33, [29] * 33), ([1] * 500, [2] * 500), ([30] * 34, [1] * 34)]
-)
+    ("source", "target"),
+    [
+        ([3], [4]), ([30] * 33, [29] * 33), ([1] * 500, [2] * 500), ([30] * 34, [1] * 34),
+        ([2] * 63 + [3], [16] * 64), ([16] * 64, [2] * 63 + [3]),  # one side is full, the other is to be filled up
+    ],
+)  # fmt: skip
 def test_the_room_of_a_batch_holds_it_and_what_fills_it_up(captured, source, target):
     batch = batch_of(source, target)
     room = captured.room(batch)
