@@ -82,6 +82,8 @@ def test_no_more_logits_are_held_than_allowed(monkeypatch):
     whole, held = score(translator, PAIRS), []
     wide = Projection.wide
     monkeypatch.setattr(Projection, "wide", lambda self, states: held.append(states.shape[0]) or wide(self, states))
+    assert score(translator, PAIRS) == whole and len(held) == 1  # few fit at once
+    held.clear()
     monkeypatch.setitem(scoring.LOGITS, "cpu", 3 * TOKENIZER.size)
     for first, second in zip(whole, score(translator, PAIRS), strict=True):
         assert first.token_log_probabilities == pytest.approx(second.token_log_probabilities, abs=1e-5)

@@ -355,3 +355,12 @@ def test_of_many_different_words_the_common_ones_and_a_share_of_the_rare_ones_ar
     assert found["common"] == 3000
     assert 1300 < found["late"] < 1700
     assert 1500 < found.total() - 4500 < 6000  # the few stand for all
+
+
+def test_words_are_the_tokens_that_begin_with_a_blank_without_it(bpe):
+    words = bpe.words()
+    assert "" not in words and "fox" not in words  # too rare to be a token of its own
+    assert {token: bpe.spelling(token) for token in words.values()} == {
+        token: f" {word}" for word, token in words.items()
+    }
+    assert len(words) == sum(bpe.spelling(token).startswith(" ") for token in range(bpe.size)) - 1  # the blank alone
