@@ -228,7 +228,7 @@ def judge(mutant: Mutant, reach: Reach) -> dict[str, object]:
     began, tests = time.monotonic(), reach.tests(mutant)
     outcome, by = "survived", ""
     if tests:
-        usual = 60 + sum(reach.seconds[test] for test in tests)
+        usual = 20 + sum(reach.seconds[test] for test in tests)
         outcome, by = _tried(mutant, tests, HANGS * usual)
         if outcome == "not tried":  # the change renames cases of a test: the whole files, then
             outcome, by = _tried(mutant, list(dict.fromkeys(test.partition("::")[0] for test in tests)), HANGS * usual)
