@@ -45,6 +45,7 @@ def test_the_size_grows_with_the_data_the_machine_and_the_time():
         "tiny", "small", "base", "big",
     ]  # fmt: skip
     assert preset(3_000_000, H200, "1m") == "small"
+    assert [preset(pairs, H200, "12h") for pairs in (499_999, 500_000)] == ["small", "base"]
     assert preset(3_000_000, machine(), None) == "tiny"
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 
 import pytest
 
@@ -27,6 +28,20 @@ def test_a_written_folder_verifies_and_tells_its_facts(folder):
     assert (manifest["kind"], manifest["step"], manifest["format"]) == ("test", 3, 1)
     assert manifest["files"]["a.txt"]["bytes"] == 5
     assert [path.name for path in folder.parent.iterdir()] == ["whole"]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_files_have_the_rights_that_the_user_gives_new_ones(mask, mode, tmp_path):
+    def private(folder):
+        fill(folder)
+        (folder / "a.txt").chmod(0o600)
+
+    before = os.umask(mask)
+    try:
+        write_folder(tmp_path / "whole", private, {})
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "whole").glob("*.txt")} == {mode}
 
 
 def test_a_folder_that_is_there_is_never_overwritten(folder):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headway.cli.terminal import Terminal, duration
+from headway.cli.terminal import Terminal, bar, duration
 from headway.training.trainer import Update
 
 
@@ -26,3 +26,9 @@ def test_work_is_told_once_and_updates_now_and_then(capsys):
     assert lines[:2] == ["reading ...", "[red]as it is[/red]"]
     assert [line.split(":")[0] for line in lines[2:]] == ["step 1/20", "step 10/20", "step 20/20"]
     assert lines[2].endswith("learning rate 1.00e-03, epoch 1, 5 s left")
+
+
+@pytest.mark.parametrize(("share", "full", "told"), [(0.0, 0, "0 %"), (0.5, 15, "50 %"), (1.0, 30, "100 %")])
+def test_a_bar_is_as_full_as_it_says(share, full, told):
+    drawn, _, percent = bar(share).partition(" ")
+    assert (drawn, percent) == ("━" * full + "┄" * (30 - full), told)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headway.data import store as module
-from headway.data.store import build_store, open_store
+from headway.data.store import build_store, open_store, seal
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.errors import FolderError, HeadwayError
 from headway.folders import MANIFEST
@@ -205,3 +205,9 @@ def test_the_description_counts_what_the_files_hold(bpe, folder):
     assert described["pairs"] == len(PAIRS)
     assert described["tokens"] == [int(np.sum(store.source_lengths)), int(np.sum(store.target_lengths))]
     assert described["vocabulary"] == {"source": bpe.size, "target": bpe.size}
+
+
+def test_a_seal_hangs_on_what_is_said_and_not_on_its_order():
+    one = seal({"a": 1, "b": 2}, {"c": 3, "d": 4})
+    assert one == seal({"b": 2, "a": 1}, {"d": 4, "c": 3})
+    assert one != seal({"a": 1, "b": 3}, {"c": 3, "d": 4}) != seal({"a": 1, "b": 2}, {"c": 3, "d": 5})
