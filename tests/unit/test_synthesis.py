@@ -188,4 +188,6 @@ def test_pairs_are_written_again_only_if_they_come_from_something_else(tmp_path)
     (tmp_path / "pairs" / "source").write_text("my own")
     with pytest.raises(FolderError, match=r"pairs/source: .*move .*pairs elsewhere"):
         write_pairs(tmp_path / "pairs", pairs(("a", "b")), {"seed": 2})
+    with pytest.raises(FolderError, match=r"pairs/source: .*move .*pairs elsewhere"):  # not taken for what it was
+        write_pairs(tmp_path / "pairs", pairs(("a", "b")), {"seed": 1})
     assert (tmp_path / "pairs" / "source").read_text() == "my own"

@@ -31,6 +31,7 @@ def size(config, source, target):
         ({"encoder_layers": 0}, "encoder_layers: should be greater than 0"),
         ({"decoder_layers": -1}, "decoder_layers: should be greater than 0"),
         ({"longest": 1}, "longest: should be greater than 1"),
+        ({"dim": 16386}, "dim: should be less than or equal to 16384"),
         ({"dropout": 1.5}, "dropout: should be less than 1"),
         ({"dropout": 1.0}, "dropout: should be less than 1"),
         ({"dropout": -0.1}, "dropout: should be greater than or equal to 0"),

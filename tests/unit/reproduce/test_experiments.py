@@ -48,6 +48,11 @@ def test_extrapolation_has_a_row_for_each_kind_and_a_column_for_each_length(scal
     assert [x for x, _ in report.plots[0].lines["rotary"]] == list(map(float, extrapolation.TESTED))
 
 
+def test_models_of_the_extrapolation_know_the_longest_test_with_its_end_symbol(scale):
+    settings = extrapolation._settings(scale, "sinusoidal")
+    assert settings["model"]["longest"] > extrapolation.TESTED[-1] + 1
+
+
 def test_the_share_of_symbols_in_place_counts_missing_and_surplus_ones_as_wrong():
     written = ["b c", "b c d e", ""]
     assert extrapolation.in_place([("a b", "b c"), ("a b", "b c"), ("a", "b")], written) == 100 * 4 / 7

@@ -76,6 +76,13 @@ def test_a_plot_of_little_or_nothing_is_still_a_plot(lines, logarithmic):
     ElementTree.fromstring(Plot("p", "x", "y", lines, log_x=logarithmic, log_y=logarithmic).svg())  # ours
 
 
+def test_a_plot_is_linear_unless_told_otherwise():
+    lines = {"measured": [(1.0, 2.0), (100.0, 2000.0)]}
+    plain = Plot("p", "x", "y", lines).svg()
+    assert plain == Plot("p", "x", "y", lines, log_x=False, log_y=False).svg()
+    assert len({plain, Plot("p", "x", "y", lines, log_x=True).svg(), Plot("p", "x", "y", lines, log_y=True).svg()}) == 3
+
+
 def test_ticks_are_round_and_inside():
     axis = Axis.over([0.0, 37.0], 0.0, 100.0, logarithmic=False)
     assert axis.ticks() == [0, 10, 20, 30]

@@ -1,8 +1,10 @@
+import json
 import pytest
 import torch
 
 from headway.errors import ConfigError, HeadwayError, out_of_memory
 from headway.sequences import Sequences
+from headway import beginning
 from headway.training.memory import cells, halves, largest_budget, parts
 
 LAYOUTS = pytest.mark.parametrize("layout", ["padded", "packed"])
@@ -138,6 +140,15 @@ def test_auto_finds_a_budget_writes_it_down_and_resumes_with_it(recipe, run, tmp
     assert f"batch_tokens = {int(line.split()[-1])}\n" in (tmp_path / "run/config.toml").read_text()
     run(recipe(batch_tokens="auto", steps=6), tmp_path / "run", resume=True)
     assert screen.updates[-1].step == 6
+
+
+def test_auto_leaves_twenty_batches_to_an_epoch(recipe, run, tmp_path, monkeypatch):
+    """A batch holds at most a twentieth of the tokens of the longer side, each sentence with its end symbol."""
+    asked = {}
+    monkeypatch.setattr(beginning, "largest_budget", lambda probe, **given: asked.update(given) or 64)
+    run(recipe(batch_tokens="auto", steps=1), tmp_path / "run")
+    facts = json.loads((tmp_path / "run/data/store/MANIFEST.json").read_text())
+    assert asked["most"] == (max(facts["tokens"]) + facts["pairs"]) // 20
 
 
 @pytest.mark.parametrize("wrong", ["many", 0, -5, True, 2.5])
