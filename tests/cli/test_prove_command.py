@@ -25,6 +25,14 @@ def test_a_sound_model_passes_in_a_line_for_each_check(headway, model_folder, tm
     assert headway("prove", model_folder, *options).json["sentences"] == 2
 
 
+def test_at_most_a_hundred_thousand_sentences_can_be_asked_for(headway, model_folder, tmp_path):
+    (tmp_path / "text").write_text("le chat\n")
+    options = ("--text", tmp_path / "text", "--device", "cpu", "--json", "--sentences")
+    assert headway("prove", model_folder, *options, 100_000).json["passed"] is True
+    told = headway("prove", model_folder, *options, 100_001).only_complaint
+    assert "--sentences 100001: give at least 1, and at most 100000" in told
+
+
 def test_json_says_the_same_of_a_run_folder(headway, model_folder, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "best").symlink_to(model_folder)

@@ -359,9 +359,10 @@ def test_an_unfinished_output_is_gone_on_with(headway, model_folder, translator,
     ("content", "told"),
     [
         ("x\n" * 41 + "and a half", "out: has 41 lines, "),
+        ("x\n" * 40 + "and a half", "out: its last line has no end and is not the beginning of the next output"),
         ("precious", "out: its last line has no end and is not the beginning of the next output"),
     ],
-    ids=["too many lines", "no line"],
+    ids=["too many lines", "half a line too many", "no line"],
 )
 def test_a_file_that_cannot_be_gone_on_with_is_left_as_it_is(content, told, headway, model_folder, tmp_path):
     (tmp_path / "in").write_bytes(LINES)

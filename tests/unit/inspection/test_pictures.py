@@ -40,6 +40,20 @@ def test_an_svg_of_attention_shows_one_map_for_every_layer_and_head_and_the_mean
     assert len(images) == 1 + 2 * 3 + 1  # the mean, every head, the colour bar
 
 
+@pytest.mark.parametrize(("layers", "heads", "inches"), [(2, 3, 1.0), (2, 16, 1.0), (6, 8, 0.4)])
+def test_many_heads_make_the_picture_wider_and_not_their_maps_too_small_to_see(
+    layers, heads, inches, make_attention, tmp_path, monkeypatch
+):
+    drawn = []
+    monkeypatch.setattr(pictures, "write", lambda figure, path, overwrite: drawn.append(figure))
+    draw_attention(make_attention(layers=layers, heads=heads), tmp_path / "attention.png")
+    (figure,) = drawn
+    figure.draw_without_rendering()  # lays it out
+    small = [axes for axes in figure.axes if axes.images and not len(axes.get_xticks())]
+    assert len(small) == layers * heads
+    assert min(axes.get_window_extent().width for axes in small) / figure.dpi >= inches
+
+
 def test_different_weights_make_different_pictures(make_attention, tmp_path):
     for seed in (0, 1):
         draw_attention(make_attention(seed=seed), tmp_path / f"{seed}.png", "encoder")

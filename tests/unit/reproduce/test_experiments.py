@@ -58,6 +58,12 @@ def test_the_share_of_symbols_in_place_counts_missing_and_surplus_ones_as_wrong(
     assert extrapolation.in_place([("a b", "b c"), ("a b", "b c"), ("a", "b")], written) == 100 * 4 / 7
 
 
+@pytest.mark.parametrize("written", [["b c"], ["b c", "b", "b"]], ids=["too few", "too many"])
+def test_no_share_is_told_of_outputs_that_are_not_one_for_each_pair(written):
+    with pytest.raises(ValueError, match="zip"):
+        extrapolation.in_place([("a b", "b c"), ("a", "b")], written)
+
+
 def test_heads_compares_each_variation_with_the_base(scale, monkeypatch):
     reached = {0: 40.0, 1: 38.0, 2: 41.0}
     monkeypatch.setattr(heads, "ROWS", heads.ROWS[:3])

@@ -57,6 +57,7 @@ def test_the_best_tokens_are_those_of_a_stable_sort_however_many_tie(count, voca
     generator = torch.Generator().manual_seed(count)
     merits = torch.randint(-6, 0, (5, 3, vocabulary), generator=generator).float()
     merits[0, 0, ::3] = -torch.inf
+    merits[1, :, -1] = 0.0  # the very last token is the best
     expected = merits.sort(dim=-1, descending=True, stable=True)
     values, tokens = best(merits, count)
     assert torch.equal(values, expected.values[..., :count])

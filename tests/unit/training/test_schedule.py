@@ -2,6 +2,8 @@ from itertools import pairwise
 
 import pytest
 
+from headway.config import validated
+from headway.errors import ConfigError
 from headway.training.config import TrainingConfig, seconds
 from headway.training.schedule import learning_rate, shortened_warmup
 
@@ -58,3 +60,11 @@ def test_cosine_falls_slowly_at_first_and_at_last_from_its_peak_to_zero():
 
 def test_the_warm_up_of_a_short_run_is_half_then_a_hundred_updates_then_an_eighth():
     assert [shortened_warmup(2000, steps) for steps in (60, 300, 600, 1600, 10**6)] == [30, 100, 100, 200, 2000]
+
+
+def test_none_to_a_hundred_sample_translations_are_shown():
+    assert [validated(TrainingConfig, {"samples": count}, "recipe").samples for count in (0, 100)] == [0, 100]
+    with pytest.raises(ConfigError, match="samples: should be less than or equal to 100, not 101"):
+        validated(TrainingConfig, {"samples": 101}, "recipe")
+    with pytest.raises(ConfigError, match="samples: should be greater than or equal to 0, not -1"):
+        validated(TrainingConfig, {"samples": -1}, "recipe")
