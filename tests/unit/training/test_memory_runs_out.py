@@ -1,10 +1,11 @@
 import json
+
 import pytest
 import torch
 
+from headway import beginning
 from headway.errors import ConfigError, HeadwayError, out_of_memory
 from headway.sequences import Sequences
-from headway import beginning
 from headway.training.memory import cells, halves, largest_budget, parts
 
 LAYOUTS = pytest.mark.parametrize("layout", ["padded", "packed"])
