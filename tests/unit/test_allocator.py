@@ -13,7 +13,7 @@ if {kept}:
 for round in range(20):
     if round == 10:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(16 << 20)
+    torch.ones(40 << 20)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 

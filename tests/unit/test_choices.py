@@ -46,6 +46,10 @@ def test_the_size_grows_with_the_data_the_machine_and_the_time():
     ]  # fmt: skip
     assert preset(3_000_000, H200, "1m") == "small"
     assert [preset(pairs, H200, "12h") for pairs in (499_999, 500_000)] == ["small", "base"]
+    for speed, expected in ((9_999.9, "tiny"), (10_000.0, "small")):  # ten million tokens in a thousand seconds
+        just = machine()
+        vars(just).update(tokens_per_second=lambda *_, speed=speed: speed)
+        assert preset(5_000, just, "1000s") == expected
     assert preset(3_000_000, machine(), None) == "tiny"
 
 

@@ -89,3 +89,12 @@ def test_the_fused_forms_are_the_plain_ones_in_evaluation() -> None:
 
 def test_low_precision_stays_low() -> None:
     assert dropout(torch.ones(8, dtype=torch.bfloat16), 0.5, training=True).dtype == torch.bfloat16
+
+
+def test_a_random_number_of_64_bits_decides_four_places():
+    torch.manual_seed(1)
+    dropout_mask(torch.zeros(3, 4), 0.5)
+    after = torch.rand(1)
+    torch.manual_seed(1)
+    torch.empty(3, dtype=torch.int64).random_(-(1 << 63), None)
+    assert torch.equal(torch.rand(1), after)
