@@ -12,3 +12,4 @@ def test_events_reach_the_disk_every_ten_seconds_and_not_one_by_one(tmp_path, mo
         now[0] = second
         events.scalar(step, "loss", 1.0)
     assert flushed == [10.5, 21.0]
+    events.close()
