@@ -364,3 +364,13 @@ def test_words_are_the_tokens_that_begin_with_a_blank_without_it(bpe):
         token: f" {word}" for word, token in words.items()
     }
     assert len(words) == sum(bpe.spelling(token).startswith(" ") for token in range(bpe.size)) - 1  # the blank alone
+
+
+def test_of_too_many_words_a_sample_stands_for_the_rare_ones_and_frequent_ones_keep_their_counts(monkeypatch):
+    monkeypatch.setattr(module, "MOST_WORDS", 100)
+    frequent = {f"often{number}": 20 + number for number in range(20)}
+    texts = [" ".join([word] * count) for word, count in frequent.items()] + [f"rare{n}" for n in range(800)]
+    counts = Counter(word for text in module._counted(texts) for word in text.split())
+    assert {word: counts[word] for word in frequent} == frequent
+    rare = {word: count for word, count in counts.items() if word.startswith("rare")}
+    assert len(rare) <= 80 and sum(rare.values()) == pytest.approx(800, rel=0.3)

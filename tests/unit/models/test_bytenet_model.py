@@ -106,6 +106,7 @@ def test_a_proof_of_a_bytenet_finds_nothing_wrong():
         ({"kernel": 4}, "kernel 4 has no middle; use an odd one"),
         ({"dim": 7}, "dim 7 is odd"),
         ({"dilations": 0}, "dilations: should be greater than 0"),
+        ({"dilations": 17}, "dilations: should be less than or equal to 16"),
         ({"unfold": 0.5}, "unfold: should be greater than or equal to 1"),
         ({"dilation": 3}, "did you mean dilations?"),
     ],

@@ -186,3 +186,11 @@ def test_what_asks_the_source_begins_small_and_without_an_offset():
     layer = DecoderLayer(ConvolutionalConfig(dim=256, kernel=3))
     assert layer.query.weight.std().item() == pytest.approx(256**-0.5, rel=0.05)
     assert not layer.query.bias.any()
+
+
+def test_a_layer_gives_weights_only_where_they_are_asked_for():
+    model, x = build(), torch.randn(3, 5, 8)
+    source = model.start(model.encode(writers.padded(writers.SOURCES))).source
+    layer = model.decoder[0]
+    assert layer(x, x, source).weights is None
+    assert layer(x, x, source, need_weights=True).weights.shape == (3, 1, 5, 6)

@@ -6,10 +6,11 @@ from torch import nn
 
 from headway.data.tokenizer import Tokenizer, TokenizerConfig
 from headway.errors import FolderError
-from headway.proof import CHECKS, TOLERANCE, Subject, answers, look, naive, stored
+from headway.proof import CHECKS, TOLERANCE, Subject, answers, look, naive, states, stored
 from headway.proof.states import apart, embedded, sensitivity
 from headway.proof.subject import made, ordinary
 from headway.search import Hypothesis
+from headway.sequences import Sequences
 from headway.translator import load
 
 LINES = ["le chat voit la pomme .", "un chien mange le pain .", "Zoë garde tout ."]
@@ -167,3 +168,12 @@ def test_only_parts_that_look_tokens_up_are_taken_for_embeddings():
     vectors, (told, states) = embedded(model, lambda: (model.told(tokens=tokens), model[1](model[0](tokens))))
     assert torch.equal(vectors, model[0](tokens)) and vectors.requires_grad
     assert told[0] is tokens and torch.equal(states, model[1](vectors))
+
+
+def test_sentences_that_are_packed_have_many_lengths(subject, monkeypatch):
+    assert subject.model.config.packable
+    packed, pack = [], Sequences.pack
+    monkeypatch.setattr(Sequences, "pack", lambda rows: packed.append([len(row) for row in rows]) or pack(rows))
+    assert states.layout(subject).passed
+    assert len(packed) == 2
+    assert packed[1] == sorted(packed[1]) and packed[1][-1] >= 4 * len(packed[1]) - 4

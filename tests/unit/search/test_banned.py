@@ -207,3 +207,12 @@ def test_reading_a_whole_vocabulary_at_once_equals_reading_token_by_token():
                 whole = written([*tokens, token], watch.surfaces)
                 assert (token in singly) == any(holds(whole + "x", phrase) for phrase in watch.phrases), whole
     assert np.issubdtype(watch.impossible(FRESH, 9).dtype, np.int64)
+
+
+def test_where_a_character_leads_is_found_once(monkeypatch):
+    found, real = [], Watch._found
+    monkeypatch.setattr(Watch, "_found", lambda self, *asked: found.append(asked) or real(self, *asked))
+    watch = Watch(BYTES, ("ab", "b c"))
+    for _ in range(2):
+        reduce(watch.after, b"abba b c cab, ab", FRESH)
+    assert found and len(found) == len(set(found))
