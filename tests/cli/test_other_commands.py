@@ -1,12 +1,13 @@
 """`headway attention`, `positions`, `init`, `info`, and the command line itself."""
 
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 import headway as package
-from headway.cli import demo
+from headway.cli import COMMANDS, app, demo
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("html", b"<!"), ("png", b"\x89PNG"), ("svg", b"<?xml")])
@@ -108,13 +109,43 @@ def test_the_version_is_told(headway):
     assert headway("--version").lines == [package.__version__]
 
 
-@pytest.mark.parametrize("command", ["demo", "check", "init", "train", "translate", "evaluate", "attention",
-                                     "positions", "embed", "info"])  # fmt: skip
-def test_every_command_has_help(command, headway):
+EXAMPLES = {
+    module.__name__.rpartition(".")[2]: told for members in COMMANDS.values() for module, told in members.items()
+}
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_every_command_has_help_that_ends_with_an_example_that_can_be_given(command, headway, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     outcome = headway(command, "--help")
     assert outcome.code == 0
     assert f"headway {command}" in outcome.out
-    assert command in headway("--help").out
+    assert outcome.out.rstrip().endswith(f"Example: {EXAMPLES[command]}")
+    words = shlex.split(EXAMPLES[command].partition(" > ")[0])
+    assert words[:2] == ["headway", command]
+    app.parse_args(words[1:], exit_on_error=False, print_error=False)  # understands it
+
+
+def test_help_puts_commands_that_belong_together_side_by_side(headway):
+    told = headway("--help").out
+    places = [told.index(f"─ {title} ─") for title in ("Train", "Use", "Inspect", "Check", "Options")]
+    assert places == sorted(places)
+    assert all(f"│ {command} " in told for command in EXAMPLES)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_completes_commands_in_a_shell(shell, headway):
+    script = headway("completion", shell).out
+    assert all(command in script for command in EXAMPLES) and "--length-penalty" in script
+
+
+def test_bash_completes_a_command(headway, tmp_path):
+    (tmp_path / "script").write_text(headway("completion", "bash").out)
+    typed = "COMP_WORDS=(headway tran) COMP_CWORD=1; _headway; echo ${COMPREPLY[@]}"
+    done = subprocess.run(
+        ["bash", "-c", f"source {tmp_path}/script; {typed}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "translate\n"
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from functools import partial
 
 import pytest
 
-from headway.cli.completion import next_words
 from headway.cli.conversation import HELP, Conversation
+from headway.cli.suggestions import next_words
 from headway.errors import ConfigError
 from headway.sentence import Sentence
 from headway.translator import load

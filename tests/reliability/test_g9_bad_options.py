@@ -37,8 +37,10 @@ FOUND = {
     "export": ("model", "--to=ctranslate2 --output=new"),
     "bench": ("train", "--seconds=1"),
     "reproduce": ("layers", "--out=new"),
+    "completion": ("bash", ""),
 }
 """A command line of every command, its arguments and its options; a bad value takes the place of a good one."""
+NAMES = [module.__name__.rpartition(".")[2] for members in COMMANDS.values() for module in members]
 LONG = "n" * 5000
 HUGE = "9" * 30
 NOWHERE = ("", LONG, "/".join(["n" * 200] * 30), "source/under", "\udcff", "a\0b")
@@ -142,7 +144,7 @@ def test_a_value_that_an_option_cannot_have_is_refused(command, name, value, hea
 
 
 def test_every_command_that_takes_something_is_tried():
-    assert {module.__name__.rpartition(".")[2] for module in COMMANDS} - FOUND.keys() == {"info"}
+    assert set(NAMES) - FOUND.keys() == {"info"}
 
 
 def test_a_time_that_is_not_positive_is_refused_as_one(headway, place, monkeypatch):
@@ -155,7 +157,7 @@ def test_a_time_that_is_not_positive_is_refused_as_one(headway, place, monkeypat
 def test_a_command_that_does_not_exist_is_told_with_all_that_do(word, headway):
     told = headway(word).only_complaint
     names = told.partition("choose from ")[2].partition(";")[0].split(", ")
-    assert names == [module.__name__.rpartition(".")[2] for module in COMMANDS]
+    assert names == NAMES
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
 from shutil import get_terminal_size
+from types import ModuleType
 from typing import NoReturn
 
-from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownCommandError, UnusedCliTokensError
 
 import headway
 from headway.cli import (
@@ -19,6 +20,7 @@ from headway.cli import (
     backtranslate,
     bench,
     check,
+    completion,
     demo,
     distill,
     embed,
@@ -47,15 +49,47 @@ app = App(
     name="headway",
     help="Sequence-to-sequence models built on attention: from two text files to a model of your own.",
     version=headway.__version__,
+    group_commands=Group("Options", sort_key=9),
     default_parameter=Parameter(converter=read, negative_iterable=()),
 )
-COMMANDS = (
-    demo, check, init, plan, train, distill, backtranslate, translate, run, evaluate, attention, positions, embed,
-    info, shortlist, score, sample, prove, export, bench, reproduce,
-)  # fmt: skip
-for module in COMMANDS:
-    app.command(module.command, name=module.__name__.rpartition(".")[2])
-
+COMMANDS: dict[str, dict[ModuleType, str]] = {
+    "Train": {
+        demo: "headway demo",
+        init: "headway init recipe.toml --source train.en --target train.de",
+        train: "headway train --source train.en --target train.de --out runs/en-de --time 30m",
+        distill: "headway distill runs/large --source train.en --out runs/small",
+        backtranslate: "headway backtranslate runs/de-en --monolingual news.de --out runs/en-de",
+    },
+    "Use": {
+        translate: "headway translate runs/en-de --input new.en --output new.de",
+        run: "headway run runs/en-de",
+        score: "headway score runs/en-de --source new.en --target new.de",
+        embed: "headway embed runs/en-de --input new.en --output vectors.jsonl",
+        sample: "headway sample runs/german --count 5 --prefix 'Es war einmal'",
+        shortlist: "headway shortlist runs/en-de --source train.en --target train.de --output shortlist",
+        export: "headway export runs/en-de --to ctranslate2 --output exported",
+    },
+    "Inspect": {
+        attention: "headway attention runs/en-de 'The cat sees the dog.' --out attention.html",
+        positions: "headway positions --out positions.png",
+        reproduce: "headway reproduce bottleneck --out runs/reproduce",
+    },
+    "Check": {
+        check: "headway check --source train.en --target train.de",
+        plan: "headway plan --source train.en --target train.de --time 30m",
+        bench: "headway bench train --preset tiny",
+        evaluate: "headway evaluate runs/en-de --source test.en --reference test.de",
+        prove: "headway prove runs/en-de",
+        info: "headway info",
+        completion: "headway completion bash > ~/.local/share/bash-completion/completions/headway",
+    },
+}
+"""Every command by what it is for, with an example."""
+for order, (title, members) in enumerate(COMMANDS.items()):
+    group = Group(title, sort_key=order)
+    for place, (module, example) in enumerate(members.items()):
+        name = module.__name__.rpartition(".")[2]
+        app.command(module.command, name=name, group=group, sort_key=place, help_epilogue=f"Example: {example}")
 
 WRITTEN = frozenset({"out", "output", "path", "dry_run"})
 """Arguments with which a command has no result that goes to standard output alone."""

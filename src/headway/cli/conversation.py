@@ -135,7 +135,7 @@ class Conversation:
 
     def completions(self, line: str) -> list[str]:
         """What the last word of a line may become."""
-        from headway.cli.completion import next_words
+        from headway.cli.suggestions import next_words
 
         word, blank, rest = line.partition(" ")
         if not blank:
