@@ -29,7 +29,8 @@ def test_there_are_commands_to_check():
     assert {words[0] for _, words in MENTIONED} == {"demo", "check", "init", "train", "translate", "evaluate",
                                                    "attention", "embed", "positions", "info", "plan", "distill",
                                                    "backtranslate", "run", "score", "prove", "export",
-                                                   "shortlist", "bench", "sample", "reproduce", "completion"}  # fmt: skip
+                                                   "shortlist", "bench", "sample", "reproduce",
+                                                   "completion"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("where", "words"), SHOWN, ids=str)
