@@ -164,6 +164,13 @@ def test_a_demo_is_not_begun_where_something_stands(headway, tmp_path):
     assert (tmp_path / "notes").exists()
 
 
+def test_the_demo_of_dates_says_what_it_needs(headway, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "babel", None)
+    told = headway("demo", "dates", "--out", tmp_path / "run").complaint
+    assert told == "headway: the dates demo needs babel; pip install 'headway[dates]'"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_demo_made_again_keeps_nothing_of_the_run_before(train, tmp_path):
     assert train().code == 0
     assert (tmp_path / "run" / "checkpoints").is_dir()

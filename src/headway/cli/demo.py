@@ -1,7 +1,6 @@
 """`headway demo`."""
 
 import time
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,8 +12,6 @@ from headway.folders import members, refuse_changes, seal_files, verify_folder, 
 from headway.run_folder import clear_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headway.data.demos import Demo
     from headway.recipe import Recipe
 
@@ -46,9 +43,8 @@ def command(
         raise ConfigError(f"--seconds {seconds}: give 1 or more, and at most 86400")
     folder = out or Path("runs") / f"demo-{name}"
     recipe = _recipe(folder, seconds)
-    if again and (owned(folder) or members(folder / CORPUS)):
-        _clear(folder)
-    elif present(folder) and first_other(folder, ()) is not None:  # an empty one does
+    earlier = again and (owned(folder) or members(folder / CORPUS))
+    if not earlier and present(folder) and first_other(folder, ()) is not None:  # an empty one does
         raise FolderError(f"{folder}: already there; --again replaces an earlier demo, --out chooses another folder")
     from headway.assemble import choose_device, train
     from headway.cli.terminal import Terminal, duration
@@ -57,9 +53,10 @@ def command(
     from headway.translator import load
 
     began = time.monotonic()
-    make = cache(DEMOS[name])
-    _write(make, folder / CORPUS)
-    demo = make()
+    demo = DEMOS[name]()
+    if earlier:
+        _clear(folder)
+    _write(demo, folder / CORPUS)
     with Terminal() as screen:
         train(recipe, folder, device=choose_device("cpu"), screen=screen)
         screen.say(f"trained in {duration(time.monotonic() - began)}")
@@ -94,10 +91,10 @@ def _clear(folder: Path) -> None:
         remove_own(folder / name)
 
 
-def _write(make: "Callable[[], Demo]", folder: Path) -> None:
+def _write(demo: "Demo", folder: Path) -> None:
     def fill(aside: Path) -> None:
         for split in ("train", "valid", "test"):
-            pairs = getattr(make(), split)
+            pairs = getattr(demo, split)
             for side in ("source", "target"):
                 text = "".join(f"{getattr(pair, side)}\n" for pair in pairs)
                 (aside / f"{split}.{side}").write_text(text, encoding="utf-8")

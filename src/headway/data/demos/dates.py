@@ -8,6 +8,7 @@ from random import Random
 from typing import Literal
 
 from headway.data.demos.demo import Demo, Pair, divide
+from headway.errors import ConfigError
 
 Width = Literal["full", "long", "medium"]
 LOCALES = (
@@ -40,6 +41,10 @@ def dates(*, train: int = 30000, valid: int = 500, test: int = 1000, seed: int =
 
 def writers() -> list[Callable[[date], str]]:
     """List the ways to write a date: every locale and width that spells the month and gives four digits to the year."""
+    try:
+        import babel  # noqa: F401  # tried before anything is made
+    except ImportError:
+        raise ConfigError("the dates demo needs babel; pip install 'headway[dates]'") from None
     return [_writer(locale, width) for locale in LOCALES for width in WIDTHS if _spells_month(locale, width)]
 
 
