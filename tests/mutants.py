@@ -51,8 +51,8 @@ Written by `python tests/mutants.py --table tests/mutants.jsonl`: 300 random cha
 --seed 1`) of the source at 258d83a on 2026-11-20, and whether a test fails. At first 209 were noticed by the tests
 nearest to them (25 to 60 seconds of tests each); the other tests, or one written since, notice 62 more. At most a
 twentieth may be set aside; the reasons were written into the lines by hand. Five were noticed by `tests/gpu` on an H200
-and not by the tests tried on a CPU, so a build without a GPU notices 266 of 285, 93.3 %. The tests have grown by looking
-at these very changes: of others, drawn with another seed, they will notice fewer.
+and not by the tests tried on a CPU, so a build without a GPU notices 266 of 285, 93.3 %. The tests have grown by
+looking at these very changes: of others, drawn with another seed, they will notice fewer.
 """
 TURNED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
